@@ -1,0 +1,36 @@
+# Compile options that every room shares.
+
+add_compile_options(
+  $<$<COMPILE_LANGUAGE:CXX>:-Wall> $<$<COMPILE_LANGUAGE:CXX>:-Wextra>
+  $<$<COMPILE_LANGUAGE:CXX>:-Wshadow> $<$<COMPILE_LANGUAGE:CXX>:-Wnon-virtual-dtor>
+  $<$<COMPILE_LANGUAGE:CXX>:-Woverloaded-virtual> $<$<COMPILE_LANGUAGE:CXX>:-Wunused>
+  $<$<COMPILE_LANGUAGE:CXX>:-Werror>)
+
+if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
+  # FMA and AVX2 are required: the device texts rely on contraction like nvcc's.
+  add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-march=x86-64-v3>)
+endif()
+
+if(RIGEL_SANITIZE STREQUAL "address")
+  add_compile_options(-fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer)
+  add_link_options(-fsanitize=address,undefined)
+elseif(RIGEL_SANITIZE STREQUAL "thread")
+  add_compile_options(-fsanitize=thread -fno-omit-frame-pointer)
+  add_link_options(-fsanitize=thread)
+elseif(RIGEL_SANITIZE)
+  message(FATAL_ERROR "RIGEL_SANITIZE must be empty, address or thread, got '${RIGEL_SANITIZE}'")
+endif()
+
+if(RIGEL_DEVICE STREQUAL "cuda")
+  if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
+    set(CMAKE_CUDA_ARCHITECTURES 90)
+  endif()
+  enable_language(CUDA)
+  find_package(CUDAToolkit REQUIRED)
+  add_compile_definitions(RIGEL_DEVICE_CUDA=1)
+  # CMake 3.25 does not know nvcc's flag for C++20, so it is passed as a plain option.
+  add_compile_options(
+    "$<$<COMPILE_LANGUAGE:CUDA>:-std=c++20;--expt-relaxed-constexpr;-lineinfo;-Werror=all-warnings;-Xcompiler=-Wall,-Wextra,-Werror;-Xptxas=-v>")
+elseif(NOT RIGEL_DEVICE STREQUAL "cpu")
+  message(FATAL_ERROR "RIGEL_DEVICE must be cpu or cuda, got '${RIGEL_DEVICE}'")
+endif()
