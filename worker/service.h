@@ -1,0 +1,96 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "worker/request.h"
+
+namespace rigel {
+
+/// A request's name inside a service; never reused.
+enum class RequestId : std::uint64_t {};
+
+/// Why a request was not accepted.
+struct RequestError {
+  enum class Kind : std::uint8_t {
+    kInvalid,      // the request can never run: 400
+    kOverloaded,   // the queue is full: 503, try again later
+    kUnavailable,  // loading, draining or dead: 503
+  };
+  Kind kind = Kind::kInvalid;
+  std::string message;  // names the field, its value and the allowed range
+  std::string param;    // the field
+};
+
+struct SubmitResult {
+  RequestId id{};
+  std::optional<RequestError> error;
+};
+
+/// A cumulative histogram: counts[i] observations were <= bounds[i]; the last count has no bound.
+struct Histogram {
+  std::vector<double> bounds;
+  std::vector<std::uint64_t> counts;  // not cumulative; bounds.size() + 1
+  double sum = 0.0;
+  std::uint64_t count = 0;
+};
+
+/// What /metrics shows; a consistent copy.
+struct ServiceMetrics {
+  std::int64_t num_running = 0;
+  std::int64_t num_waiting = 0;
+  double kv_cache_usage = 0.0;  // 0..1
+  std::uint64_t num_preemptions = 0;
+  std::uint64_t prompt_tokens = 0;
+  std::uint64_t generation_tokens = 0;
+  std::uint64_t prefix_cache_queries = 0;  // tokens
+  std::uint64_t prefix_cache_hits = 0;     // tokens
+  std::array<std::uint64_t, 4> finished{};  // by FinishReason
+  std::array<std::uint64_t, 2> wasted_row_steps{};  // stop token, stop string
+  Histogram time_to_first_token_seconds;
+  Histogram inter_token_latency_seconds;
+  Histogram e2e_request_latency_seconds;
+  Histogram request_queue_time_seconds;
+  Histogram request_prefill_time_seconds;
+  Histogram request_decode_time_seconds;
+  Histogram host_step_seconds;
+  std::vector<std::pair<std::string, std::int64_t>> memory_bytes;  // part, bytes
+};
+
+/// What a model can do and how long its requests may be.
+struct ServiceLimits {
+  int max_model_len = 0;  // prompt plus output, tokens
+  int vocab_size = 0;
+  int max_logprobs = 20;
+};
+
+/// Generates text: the border between what people touch and the engine. Every method may be called from any thread.
+class InferenceService {
+ public:
+  virtual ~InferenceService() = default;
+
+  [[nodiscard]] virtual ServiceLimits limits() const = 0;
+
+  /// Queues a request. Its listener is called until a delta with `finish`, unless an error comes back here.
+  virtual SubmitResult submit(GenerationRequest request, std::shared_ptr<OutputListener> listener) = 0;
+
+  /// Ends a request early; the listener still gets its last delta (kCancelled). Unknown and ended ids are ignored.
+  virtual void cancel(RequestId id) = 0;
+
+  [[nodiscard]] virtual ServiceMetrics metrics() const = 0;
+
+  /// False once the engine can make no progress any more.
+  [[nodiscard]] virtual bool healthy() const = 0;
+
+  /// Refuses new requests from now on; running ones go on.
+  virtual void begin_drain() = 0;
+
+  /// Requests accepted and not finished yet.
+  [[nodiscard]] virtual std::int64_t num_unfinished() const = 0;
+};
+
+}  // namespace rigel
