@@ -1,0 +1,72 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "engine/contract/ids.h"
+#include "engine/contract/request_info.h"
+#include "engine/step.h"
+#include "engine/step_context.h"
+
+namespace rigel {
+
+/// Stateful part of a node: KV cache, positions, attention planning, sampler. The step runner sweeps a node's resources in
+/// dependency order: admit all, plan all, and after the launch commit all. Resources change state on the worker thread only;
+/// what a forward calls of them is const and reads nothing but the step's plan.
+class Resource {
+ public:
+  explicit Resource(ResourceKey key) : key_(key) {}
+  virtual ~Resource() = default;
+
+  [[nodiscard]] ResourceKey key() const { return key_; }
+  /// Resources whose plan this one reads.
+  [[nodiscard]] virtual std::span<const ResourceKey> depends_on() const { return {}; }
+
+  /// Opens a request's state; a second call changes nothing.
+  virtual void ingest_request(const RequestInfo& /*info*/) {}
+  /// Drops a request's state. Its memory is reusable once step `last_touch` has completed.
+  virtual void remove_request(RequestHandle /*handle*/, Epoch /*last_touch*/) {}
+
+  /// Reserves what the step needs, all or nothing; a refusal leaves nothing to undo.
+  [[nodiscard]] virtual AdmitOutcome admit(const SubmoduleStep& /*step*/,
+                                           const StepContext& /*context*/) {
+    return {};
+  }
+  /// Writes the step's addressing into its staging and leaves the plan in the context.
+  virtual void plan(const SubmoduleStep& step, StepContext& context) = 0;
+  /// The step was launched: what it consumes is consumed.
+  virtual void commit(const SubmoduleStep& /*step*/, const StepContext& /*context*/) {}
+
+ private:
+  ResourceKey key_;
+};
+
+/// The resources of one node by name and key, owned by the engine.
+class NodeResources {
+ public:
+  /// Adds `resource` under `name`; its key must be `next_key()`.
+  void add(std::string name, std::unique_ptr<Resource> resource);
+  [[nodiscard]] ResourceKey next_key() const { return static_cast<ResourceKey>(entries_.size()); }
+
+  /// The resource `name` as an `R`. Throws CheckError naming it and what there is instead.
+  template <class R>
+  [[nodiscard]] R& get(std::string_view name) const {
+    R* typed = dynamic_cast<R*>(&find(name));
+    RIGEL_CHECK(typed != nullptr, "resource '{}' is of another kind", name);
+    return *typed;
+  }
+  [[nodiscard]] std::size_t size() const { return entries_.size(); }
+  [[nodiscard]] Resource& operator[](std::size_t index) const { return *entries_[index].second; }
+  [[nodiscard]] const std::string& name(std::size_t index) const { return entries_[index].first; }
+
+ private:
+  [[nodiscard]] Resource& find(std::string_view name) const;
+
+  std::vector<std::pair<std::string, std::unique_ptr<Resource>>> entries_;
+};
+
+}  // namespace rigel

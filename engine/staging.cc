@@ -1,0 +1,35 @@
+#include "engine/staging.h"
+
+#include "tensor/copy.h"
+#include "tensor/error.h"
+
+namespace rigel {
+
+namespace {
+constexpr std::int64_t kColumnAlignment = 16;
+}
+
+StepStaging::StepStaging(Device& device, std::int64_t capacity_bytes)
+    : host_(device, capacity_bytes),
+      device_(device, capacity_bytes),
+      capacity_bytes_(capacity_bytes) {}
+
+std::int64_t StepStaging::carve(std::int64_t num_bytes) {
+  const std::int64_t offset = used_bytes_;
+  const std::int64_t end =
+      (offset + num_bytes + kColumnAlignment - 1) / kColumnAlignment * kColumnAlignment;
+  RIGEL_CHECK(end <= capacity_bytes_, "a step's columns need {} bytes, the staging block has {}",
+              end, capacity_bytes_);
+  used_bytes_ = end;
+  return offset;
+}
+
+void StepStaging::upload(StreamRef stream) {
+  if (used_bytes_ == 0) {
+    return;
+  }
+  copy(stream, DeviceView(device_.data(), Dtype::kU8, {used_bytes_}),
+       ConstHostView(host_.data(), Dtype::kU8, {used_bytes_}));
+}
+
+}  // namespace rigel

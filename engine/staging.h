@@ -1,0 +1,55 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "tensor/buffer.h"
+#include "tensor/device.h"
+#include "tensor/stream.h"
+#include "tensor/view.h"
+
+namespace rigel {
+
+/// A column of a step that the host writes and the device reads.
+template <class T>
+struct StagedColumn {
+  std::span<T> host;
+  ConstDeviceView device;
+};
+
+/// Everything a step hands to the device: one pinned block, mirrored on the device, sent by one copy.
+///
+/// Columns are carved off in order. The block may be written again once the step that used it has completed.
+/// Thread: the step's owner.
+class StepStaging {
+ public:
+  StepStaging(Device& device, std::int64_t capacity_bytes);
+
+  /// Starts a new step.
+  void reset() { used_bytes_ = 0; }
+
+  /// A column of `count` elements, 16-byte aligned, with undefined contents. Throws CheckError when the block is full.
+  template <class T>
+  [[nodiscard]] StagedColumn<T> column(std::int64_t count) {
+    const std::int64_t offset = carve(count * static_cast<std::int64_t>(sizeof(T)));
+    return {std::span<T>(reinterpret_cast<T*>(host_.data() + offset),
+                         static_cast<std::size_t>(count)),
+            ConstDeviceView(device_.data() + offset, dtype_of<T>, {count})};
+  }
+
+  /// Enqueues the one copy of all columns carved so far.
+  void upload(StreamRef stream);
+
+  [[nodiscard]] std::int64_t used_bytes() const { return used_bytes_; }
+
+ private:
+  std::int64_t carve(std::int64_t num_bytes);
+
+  PinnedBuffer host_;
+  DeviceBuffer device_;
+  std::int64_t capacity_bytes_;
+  std::int64_t used_bytes_ = 0;
+};
+
+}  // namespace rigel

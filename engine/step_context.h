@@ -1,0 +1,115 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "engine/contract/ids.h"
+#include "engine/contract/submodule.h"
+#include "engine/staging.h"
+#include "tensor/stream.h"
+
+namespace rigel {
+
+// What a resource's plan gives to the forward: device addresses and counts, immutable once made.
+
+struct KvPlan {
+  ConstDeviceView page_updates;  // (n, 3) i32 {row, index, page}
+};
+
+struct PositionPlan {
+  ConstDeviceView positions;   // (T) i32
+  ConstDeviceView token_rows;  // (T) i32
+};
+
+struct AttentionPlan {
+  std::int64_t num_decode_tokens = 0;  // leading tokens, one a lane
+  ConstDeviceView prefill_tiles;       // (n, 2) i32 {first token, count}
+};
+
+struct SamplerPlan {
+  std::int64_t num_lanes = 0;
+  std::int32_t max_logprobs = -1;  // over the lanes; -1: nobody asked
+  bool has_penalties = false;
+  std::int64_t num_bias_entries = 0;
+  std::int64_t num_barred = 0;
+  std::int64_t num_prompt_marks = 0;
+  ConstDeviceView token_indices;   // (S) i32: each lane's last token in the batch
+  ConstDeviceView rows;            // (S) i32
+  ConstDeviceView temperature;     // (S) f32
+  ConstDeviceView top_k;           // (S) i32
+  ConstDeviceView top_p;           // (S) f32
+  ConstDeviceView min_p;           // (S) f32
+  ConstDeviceView seeds;           // (S) i64
+  ConstDeviceView positions;       // (S) i32: of the token to be drawn
+  ConstDeviceView logprob_counts;  // (S) i32
+  ConstDeviceView penalty_slots;   // (S) i32
+  ConstDeviceView repetition;      // (S) f32
+  ConstDeviceView presence;        // (S) f32
+  ConstDeviceView frequency;       // (S) f32
+  ConstDeviceView bias_lanes;      // (B) i32
+  ConstDeviceView bias_tokens;     // (B) i32
+  ConstDeviceView bias_values;     // (B) f32
+  ConstDeviceView barred_lanes;    // (M) i32
+  ConstDeviceView barred_tokens;   // (M) i32
+  ConstDeviceView mark_slots;      // (P) i32: prompt tokens to be counted first
+  ConstDeviceView mark_tokens;     // (P) i32
+};
+
+using PlanOutput =
+    std::variant<std::monostate, KvPlan, PositionPlan, AttentionPlan, SamplerPlan>;
+
+/// One step on its way through the resources and the forward.
+class StepContext {
+ public:
+  Epoch epoch = 0;
+  StreamRef stream;
+  StepStaging* staging = nullptr;
+  BatchColumns batch;
+  std::int64_t num_tokens = 0;
+
+  /// What the resource `key` planned. Throws CheckError where it planned nothing or something else.
+  template <class Plan>
+  [[nodiscard]] const Plan& plan(ResourceKey key) const {
+    const auto index = static_cast<std::size_t>(key);
+    RIGEL_CHECK(index < plans_.size() && std::holds_alternative<Plan>(plans_[index]),
+                "resource {} planned nothing of this kind", index);
+    return std::get<Plan>(plans_[index]);
+  }
+  void set_plan(ResourceKey key, PlanOutput plan) {
+    const auto index = static_cast<std::size_t>(key);
+    if (index >= plans_.size()) {
+      plans_.resize(index + 1);
+    }
+    plans_[index] = std::move(plan);
+  }
+
+  /// A column that the submodule staged for its forward.
+  void stage(SignalId signal, const ConstDeviceView& view) { staged_.emplace_back(signal, view); }
+  [[nodiscard]] const ConstDeviceView& staged(SignalId signal) const {
+    for (const auto& [name, view] : staged_) {
+      if (name == signal) {
+        return view;
+      }
+    }
+    RIGEL_CHECK(false, "nothing was staged under signal {}", static_cast<int>(signal));
+    return staged_.front().second;
+  }
+
+  /// Forgets the step and keeps the memory.
+  void reset() {
+    staged_.clear();
+    for (PlanOutput& plan : plans_) {
+      plan = std::monostate{};
+    }
+    num_tokens = 0;
+  }
+
+ private:
+  std::vector<PlanOutput> plans_;
+  std::vector<std::pair<SignalId, ConstDeviceView>> staged_;
+};
+
+}  // namespace rigel
