@@ -40,6 +40,8 @@ class Resource {
   virtual void plan(const SubmoduleStep& step, StepContext& context) = 0;
   /// The step was launched: what it consumes is consumed.
   virtual void commit(const SubmoduleStep& /*step*/, const StepContext& /*context*/) {}
+  /// Steps up to `completed` have completed: memory that waited for them is free.
+  virtual void collect(Epoch /*completed*/) {}
 
  private:
   ResourceKey key_;

@@ -28,8 +28,8 @@ void StepStaging::upload(StreamRef stream) {
   if (used_bytes_ == 0) {
     return;
   }
-  copy(stream, DeviceView(device_.data(), Dtype::kU8, {used_bytes_}),
-       ConstHostView(host_.data(), Dtype::kU8, {used_bytes_}));
+  copy(stream, DeviceView(device_.raw(), Dtype::kU8, {used_bytes_}),
+       ConstHostView(host_.raw(), Dtype::kU8, {used_bytes_}));
 }
 
 }  // namespace rigel

@@ -33,9 +33,9 @@ class StepStaging {
   template <class T>
   [[nodiscard]] StagedColumn<T> column(std::int64_t count) {
     const std::int64_t offset = carve(count * static_cast<std::int64_t>(sizeof(T)));
-    return {std::span<T>(reinterpret_cast<T*>(host_.data() + offset),
+    return {std::span<T>(reinterpret_cast<T*>(host_.raw() + offset),
                          static_cast<std::size_t>(count)),
-            ConstDeviceView(device_.data() + offset, dtype_of<T>, {count})};
+            ConstDeviceView(device_.raw() + offset, dtype_of<T>, {count})};
   }
 
   /// Enqueues the one copy of all columns carved so far.

@@ -64,11 +64,15 @@ using PlanOutput =
 /// One step on its way through the resources and the forward.
 class StepContext {
  public:
+  explicit StepContext(StreamRef stream) : stream_(stream) {}
+
   Epoch epoch = 0;
-  StreamRef stream;
   StepStaging* staging = nullptr;
   BatchColumns batch;
   std::int64_t num_tokens = 0;
+
+  /// The stream that the step runs on.
+  [[nodiscard]] StreamRef stream() const { return stream_; }
 
   /// What the resource `key` planned. Throws CheckError where it planned nothing or something else.
   template <class Plan>
@@ -108,6 +112,7 @@ class StepContext {
   }
 
  private:
+  StreamRef stream_;
   std::vector<PlanOutput> plans_;
   std::vector<std::pair<SignalId, ConstDeviceView>> staged_;
 };

@@ -4,7 +4,6 @@
 
 #include "engine/contract/ids.h"
 #include "engine/contract/request_info.h"
-#include "tensor/stream.h"
 
 namespace rigel {
 
@@ -19,8 +18,7 @@ struct ModelInputsFromEngine {
   std::span<const InputMetadata> metadata;
   std::span<const NodeInputs* const> inputs;
   const SubmoduleStep* step = nullptr;      // this step's declaration; null where the submodule declares none
-  const StepContext* context = nullptr;     // plan outputs of the resources
-  StreamRef stream;
+  const StepContext* context = nullptr;     // the stream, and what the resources planned
   bool captured = false;  // during capture and for replayed steps
 };
 

@@ -1,0 +1,110 @@
+#include "engine/engine.h"
+
+#include "tensor/error.h"
+#include "tensor/trace.h"
+
+namespace rigel {
+
+Engine::Slot::Slot(Device& device, std::int64_t staging_bytes)
+    : staging(device, staging_bytes), completed(device) {}
+
+Engine::Engine(Device& device, std::unique_ptr<NodeSubmodule> submodule, NodeResources resources,
+               const EngineConfig& config)
+    : device_(device),
+      stream_(device),
+      resources_(std::move(resources)),
+      submodule_(std::move(submodule)),
+      runner_(resources_),
+      host_rows_(device),
+      context_(stream_.ref()) {
+  for (auto& slot : slots_) {
+    slot = std::make_unique<Slot>(device_, config.staging_bytes);
+  }
+  submodule_->bind_node_resources(resources_);
+}
+
+Engine::~Engine() = default;
+
+void Engine::add_request(const RequestInfo& info) {
+  for (Resource* resource : runner_.order()) {
+    resource->ingest_request(info);
+  }
+}
+
+void Engine::remove_request(RequestHandle handle) {
+  for (Resource* resource : runner_.order()) {
+    resource->remove_request(handle, last_launched_);
+  }
+  submodule_->cleanup_request(handle);
+}
+
+void Engine::prepare_context(const ExecutingBatch& batch, Slot& slot) {
+  slot.staging.reset();
+  context_.reset();
+  context_.epoch = last_launched_ + 1;
+  context_.staging = &slot.staging;
+  context_.batch = batch.columns();
+  for (const NodeInputs* row : batch.inputs()) {
+    context_.num_tokens += row->input_seq_len;
+  }
+}
+
+AdmitOutcome Engine::launch(const ExecutingBatch& batch) {
+  RIGEL_CHECK(num_in_flight() < kMaxInFlight, "{} steps are in flight already", num_in_flight());
+  RIGEL_CHECK(!batch.empty(), "a step has at least one lane");
+  const TraceRange range("engine.launch");
+  Slot& slot = slot_of(last_launched_ + 1);
+  prepare_context(batch, slot);
+
+  step_.reset();
+  const bool declared = submodule_->declare_step(context_.batch, step_);
+  if (declared) {
+    if (const AdmitOutcome outcome = runner_.admit(step_, context_); !outcome.ok()) {
+      return outcome;
+    }
+    runner_.plan(step_, context_);
+  }
+  submodule_->preprocess(context_.batch, context_);
+  slot.staging.upload(stream_.ref());
+
+  // From here on the device may touch what the step uses, whatever happens to the rest of the launch.
+  ++last_launched_;
+  outputs_.reset();
+  try {
+    run_forward(batch);
+  } catch (...) {
+    slot.completed.record(stream_.ref());
+    host_rows_.stage(stream_.ref(), last_launched_, BatchedModelOutput{});
+    throw;
+  }
+  if (declared) {
+    runner_.commit(step_, context_);
+  }
+  host_rows_.stage(stream_.ref(), last_launched_, outputs_);
+  slot.completed.record(stream_.ref());
+  return {};
+}
+
+void Engine::run_forward(const ExecutingBatch& batch) {
+  const ModelInputsFromEngine inputs{.handles = batch.handles(),
+                                     .infos = batch.infos(),
+                                     .metadata = batch.metadata(),
+                                     .inputs = batch.inputs(),
+                                     .step = &step_,
+                                     .context = &context_,
+                                     .captured = false};
+  submodule_->forward(inputs, outputs_);
+}
+
+HostRows Engine::complete() {
+  RIGEL_CHECK(num_in_flight() > 0, "no step is in flight");
+  const TraceRange range("engine.complete");
+  slot_of(last_completed_ + 1).completed.synchronize();
+  ++last_completed_;
+  for (Resource* resource : runner_.order()) {
+    resource->collect(last_completed_);
+  }
+  return host_rows_.rows(last_completed_);
+}
+
+}  // namespace rigel

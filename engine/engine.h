@@ -1,0 +1,84 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "engine/contract/submodule.h"
+#include "engine/executing_batch.h"
+#include "engine/host_row_ring.h"
+#include "engine/resource.h"
+#include "engine/step_context.h"
+#include "engine/step_runner.h"
+#include "tensor/device.h"
+#include "tensor/event.h"
+#include "tensor/stream.h"
+
+namespace rigel {
+
+struct EngineConfig {
+  std::int64_t staging_bytes = 0;  // of one step's columns
+};
+
+/// Runs the steps of a node: declare, admit, plan, launch, commit, collect, and later the completion. It decides nothing
+/// about requests; the worker does. Thread: worker.
+///
+/// A step that was launched is known by its epoch. Steps complete in order; at most kMaxInFlight are in flight.
+class Engine {
+ public:
+  static constexpr std::uint64_t kMaxInFlight = 2;
+
+  Engine(Device& device, std::unique_ptr<NodeSubmodule> submodule, NodeResources resources,
+         const EngineConfig& config);
+  ~Engine();
+
+  Engine(const Engine&) = delete;
+  Engine& operator=(const Engine&) = delete;
+
+  /// Opens a request's state in every resource of the node.
+  void add_request(const RequestInfo& info);
+  /// Drops a request's state; what the device may still touch is kept until the last launched step has completed.
+  void remove_request(RequestHandle handle);
+
+  /// Enqueues the whole step behind what was launched before. A refusal launches nothing. Throws what the submodule throws:
+  /// the batch has failed; DeviceError: the device has. At most kMaxInFlight steps may be in flight.
+  [[nodiscard]] AdmitOutcome launch(const ExecutingBatch& batch);
+
+  /// Waits for the oldest step in flight and gives its rows; memory that waited for it is free again.
+  [[nodiscard]] HostRows complete();
+
+  [[nodiscard]] Epoch last_launched() const { return last_launched_; }
+  [[nodiscard]] Epoch last_completed() const { return last_completed_; }
+  [[nodiscard]] std::uint64_t num_in_flight() const { return last_launched_ - last_completed_; }
+
+  [[nodiscard]] NodeSubmodule& submodule() { return *submodule_; }
+  [[nodiscard]] NodeResources& resources() { return resources_; }
+  [[nodiscard]] StreamRef stream() const { return stream_.ref(); }
+
+ private:
+  struct Slot {
+    Slot(Device& device, std::int64_t staging_bytes);
+    StepStaging staging;
+    Event completed;
+  };
+
+  [[nodiscard]] Slot& slot_of(Epoch epoch) { return *slots_[epoch % slots_.size()]; }
+  void prepare_context(const ExecutingBatch& batch, Slot& slot);
+  void run_forward(const ExecutingBatch& batch);
+
+  Device& device_;
+  Stream stream_;
+  NodeResources resources_;
+  std::unique_ptr<NodeSubmodule> submodule_;
+  StepRunner runner_;
+  std::array<std::unique_ptr<Slot>, kMaxInFlight> slots_;
+  HostRowRing host_rows_;
+  SubmoduleStep step_;
+  StepContext context_;
+  BatchedModelOutput outputs_;
+  Epoch last_launched_ = 0;
+  Epoch last_completed_ = 0;
+};
+
+}  // namespace rigel

@@ -1,0 +1,22 @@
+#pragma once
+
+#include <cstdint>
+
+#include "engine/resource.h"
+
+namespace rigel {
+
+/// Sorts a step's tokens into what decode attention and what prefill attention computes: leading segments of one token are
+/// decode lanes, the rest is cut into tiles of at most `tile_tokens` tokens of one row.
+class AttentionPlanner final : public Resource {
+ public:
+  AttentionPlanner(ResourceKey key, std::int32_t tile_tokens)
+      : Resource(key), tile_tokens_(tile_tokens) {}
+
+  void plan(const SubmoduleStep& step, StepContext& context) override;
+
+ private:
+  std::int32_t tile_tokens_;
+};
+
+}  // namespace rigel

@@ -1,0 +1,38 @@
+#pragma once
+
+#include "engine/contract/ids.h"
+
+namespace rigel {
+
+/// The walks, loop and signals of a language model: a prompt is prefilled, then one token a step is decoded in a loop. Both
+/// run together in a mixed step, decode lanes first.
+struct LanguageModelNames {
+  static constexpr WalkId kPrefill{0};
+  static constexpr WalkId kDecode{1};
+  static constexpr WalkId kMixed{2};
+
+  static constexpr LoopId kDecodeLoop{0};
+
+  // Inputs.
+  static constexpr SignalId kTextInputs{0};  // (n) i32: the prompt's token ids
+
+  // Row outputs: row i belongs to the i-th lane that sampled.
+  static constexpr SignalId kNewToken{1};       // (S) i32; -1: no finite logits
+  static constexpr SignalId kChosenLogprob{2};  // (S) f32, where anybody asked
+  static constexpr SignalId kTopIds{3};         // (S, K) i32
+  static constexpr SignalId kTopLogprobs{4};    // (S, K) f32
+
+  // Outputs of scored prompts: row i belongs to the i-th scored token of the step.
+  static constexpr SignalId kScoreLogprob{5};      // (N) f32: of the token that follows; nothing for a prompt's last token
+  static constexpr SignalId kScoreTopIds{6};       // (N, K) i32
+  static constexpr SignalId kScoreTopLogprobs{7};  // (N, K) f32
+  static constexpr SignalId kLastLogits{8};        // (n, V) f32: of scored prompts that end in this step, in lane order
+
+  // Columns that the model stages for its own forward.
+  static constexpr SignalId kStagedIds{9};
+  static constexpr SignalId kScoreTokens{10};
+  static constexpr SignalId kScoreTargets{11};
+  static constexpr SignalId kScoreTopCounts{12};
+};
+
+}  // namespace rigel

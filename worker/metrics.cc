@@ -1,0 +1,89 @@
+#include "worker/metrics.h"
+
+#include <algorithm>
+
+#include "tensor/error.h"
+
+namespace rigel {
+
+namespace {
+
+// vLLM's buckets, so that existing dashboards show the same bars.
+constexpr std::array kFirstTokenBounds = {0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1,
+                                          0.25,  0.5,   0.75, 1.0,  2.5,  5.0,  7.5,  10.0,
+                                          20.0,  40.0,  80.0, 160.0};
+constexpr std::array kTokenBounds = {0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2,  0.3, 0.4,
+                                     0.5,  0.75,  1.0,  2.5,   5.0, 7.5,  10.0, 20.0, 40.0};
+constexpr std::array kRequestBounds = {0.3,  0.5,  0.8,  1.0,   1.5,   2.0,   2.5,
+                                       5.0,  10.0, 15.0, 20.0,  30.0,  40.0,  50.0,
+                                       60.0, 120.0, 240.0, 480.0, 960.0};
+constexpr std::array kHostStepBounds = {1e-6, 2e-6, 5e-6, 1e-5, 2e-5, 5e-5,
+                                        1e-4, 2e-4, 5e-4, 1e-3, 1e-2};
+
+}  // namespace
+
+HistogramRecorder::HistogramRecorder(std::span<const double> bounds) : num_bounds_(bounds.size()) {
+  RIGEL_CHECK(bounds.size() <= kMaxBounds, "a histogram has at most {} bounds, got {}", kMaxBounds,
+              bounds.size());
+  std::ranges::copy(bounds, bounds_.begin());
+}
+
+void HistogramRecorder::observe(double value) {
+  std::size_t bucket = 0;
+  while (bucket < num_bounds_ && value > bounds_[bucket]) {
+    ++bucket;
+  }
+  counts_[bucket].store(counts_[bucket].load(std::memory_order_relaxed) + 1,
+                        std::memory_order_relaxed);
+  sum_.store(sum_.load(std::memory_order_relaxed) + value, std::memory_order_relaxed);
+}
+
+Histogram HistogramRecorder::snapshot() const {
+  Histogram result;
+  result.bounds.assign(bounds_.begin(),
+                       bounds_.begin() + static_cast<std::ptrdiff_t>(num_bounds_));
+  for (std::size_t bucket = 0; bucket <= num_bounds_; ++bucket) {
+    result.counts.push_back(counts_[bucket].load(std::memory_order_relaxed));
+    result.count += result.counts.back();
+  }
+  result.sum = sum_.load(std::memory_order_relaxed);
+  return result;
+}
+
+WorkerMetrics::WorkerMetrics()
+    : time_to_first_token(kFirstTokenBounds),
+      inter_token_latency(kTokenBounds),
+      e2e_latency(kRequestBounds),
+      queue_time(kRequestBounds),
+      prefill_time(kRequestBounds),
+      decode_time(kRequestBounds),
+      host_step(kHostStepBounds) {}
+
+ServiceMetrics WorkerMetrics::snapshot() const {
+  ServiceMetrics result;
+  result.num_running = num_running.value();
+  result.num_waiting = num_waiting.value();
+  const std::int64_t total = pages_total.value();
+  result.kv_cache_usage =
+      total == 0 ? 0.0 : static_cast<double>(pages_in_use.value()) / static_cast<double>(total);
+  const auto count = [](const Gauge& gauge) { return static_cast<std::uint64_t>(gauge.value()); };
+  result.num_preemptions = count(num_preemptions);
+  result.prompt_tokens = count(prompt_tokens);
+  result.generation_tokens = count(generation_tokens);
+  for (std::size_t reason = 0; reason < finished.size(); ++reason) {
+    result.finished[reason] = count(finished[reason]);
+  }
+  for (std::size_t reason = 0; reason < wasted_row_steps.size(); ++reason) {
+    result.wasted_row_steps[reason] = count(wasted_row_steps[reason]);
+  }
+  result.time_to_first_token_seconds = time_to_first_token.snapshot();
+  result.inter_token_latency_seconds = inter_token_latency.snapshot();
+  result.e2e_request_latency_seconds = e2e_latency.snapshot();
+  result.request_queue_time_seconds = queue_time.snapshot();
+  result.request_prefill_time_seconds = prefill_time.snapshot();
+  result.request_decode_time_seconds = decode_time.snapshot();
+  result.host_step_seconds = host_step.snapshot();
+  return result;
+}
+
+}  // namespace rigel

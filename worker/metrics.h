@@ -1,0 +1,66 @@
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <span>
+
+#include "worker/service.h"
+
+namespace rigel {
+
+/// A number that one thread writes and others read.
+class Gauge {
+ public:
+  void set(std::int64_t value) { value_.store(value, std::memory_order_relaxed); }
+  void add(std::int64_t amount) {
+    value_.store(value_.load(std::memory_order_relaxed) + amount, std::memory_order_relaxed);
+  }
+  [[nodiscard]] std::int64_t value() const { return value_.load(std::memory_order_relaxed); }
+
+ private:
+  std::atomic<std::int64_t> value_{0};
+};
+
+/// A histogram that one thread fills and others read. `observe` costs a short scan and three plain stores.
+class HistogramRecorder {
+ public:
+  static constexpr std::size_t kMaxBounds = 24;
+
+  explicit HistogramRecorder(std::span<const double> bounds);
+  void observe(double value);
+  [[nodiscard]] Histogram snapshot() const;
+
+ private:
+  std::array<double, kMaxBounds> bounds_{};
+  std::size_t num_bounds_;
+  std::array<std::atomic<std::uint64_t>, kMaxBounds + 1> counts_{};
+  std::atomic<double> sum_{0.0};
+};
+
+/// Everything the worker counts. The worker thread writes; any thread takes a snapshot.
+class WorkerMetrics {
+ public:
+  WorkerMetrics();
+
+  Gauge num_running;
+  Gauge num_waiting;
+  Gauge pages_in_use;
+  Gauge pages_total;
+  Gauge num_preemptions;
+  Gauge prompt_tokens;
+  Gauge generation_tokens;
+  std::array<Gauge, 4> finished;          // by FinishReason
+  std::array<Gauge, 2> wasted_row_steps;  // stop token, stop string
+  HistogramRecorder time_to_first_token;
+  HistogramRecorder inter_token_latency;
+  HistogramRecorder e2e_latency;
+  HistogramRecorder queue_time;
+  HistogramRecorder prefill_time;
+  HistogramRecorder decode_time;
+  HistogramRecorder host_step;
+
+  [[nodiscard]] ServiceMetrics snapshot() const;
+};
+
+}  // namespace rigel

@@ -1,0 +1,83 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <unordered_map>
+#include <vector>
+
+#include "engine/contract/node_inputs.h"
+#include "engine/contract/request_info.h"
+#include "worker/request.h"
+#include "worker/service.h"
+
+namespace rigel {
+
+using Clock = std::chrono::steady_clock;
+
+/// A request inside the worker, from acceptance to its last output. Thread: worker.
+struct RequestState {
+  enum class Phase : std::uint8_t {
+    kWaiting,    // no row yet
+    kPrefill,    // its tokens are being put into the cache
+    kDecode,     // one token a step
+    kPreempted,  // has a row, lost its pages; starts over when there is room
+  };
+
+  RequestId id{};
+  GenerationRequest spec;
+  RequestInfo info;
+  std::vector<std::int32_t> tokens;  // prompt, then what was generated
+  Phase phase = Phase::kWaiting;
+  bool cancel_requested = false;
+
+  std::unique_ptr<NodeInputs> whole_row;  // all tokens of this prefill, prepared once
+  std::int32_t num_computed = 0;          // tokens whose keys and values were launched
+  std::int32_t scheduled_tokens = 0;      // of the step being built or in flight
+  std::uint64_t admission_number = 0;     // order of admission; the oldest is never preempted
+  std::int32_t num_preemptions = 0;
+  PromptScores scores;
+
+  Clock::time_point arrived;
+  Clock::time_point admitted;
+  Clock::time_point first_token;
+  Clock::time_point last_token;
+
+  [[nodiscard]] RequestHandle handle() const { return info.handle; }
+  [[nodiscard]] std::int32_t num_tokens() const { return static_cast<std::int32_t>(tokens.size()); }
+};
+
+/// Gives rows to requests and finds requests by id. A row's generation grows with each owner, so that a stale handle is
+/// known. Thread: worker.
+class RequestTable {
+ public:
+  explicit RequestTable(std::int32_t num_rows);
+
+  /// Takes a request in; it waits for a row.
+  RequestState& accept(std::unique_ptr<RequestState> request);
+  /// Gives a row to a waiting request. Requires has_free_row().
+  void assign_row(RequestState& request);
+  /// Forgets the request and frees its row, if it had one.
+  void release(RequestState& request);
+
+  [[nodiscard]] bool has_free_row() const { return !free_rows_.empty(); }
+  /// Null where the request has ended.
+  [[nodiscard]] RequestState* find(RequestId id) const;
+  /// Null where the row has another owner by now.
+  [[nodiscard]] RequestState* find(RequestHandle handle) const;
+  [[nodiscard]] std::size_t size() const { return by_id_.size(); }
+  [[nodiscard]] std::int32_t num_rows() const { return static_cast<std::int32_t>(rows_.size()); }
+
+ private:
+  struct Row {
+    RequestState* owner = nullptr;
+    std::uint32_t generation = 0;
+  };
+
+  std::unordered_map<RequestId, std::unique_ptr<RequestState>> by_id_;
+  std::vector<Row> rows_;
+  std::deque<std::int32_t> free_rows_;
+};
+
+}  // namespace rigel
