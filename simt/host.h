@@ -1,0 +1,34 @@
+#pragma once
+
+// The host's side of the kernel dialect. See simt/device.h for the same names on CUDA.
+
+#include "simt/host_atomic.h"
+#include "simt/host_math.h"
+#include "simt/host_memory.h"
+#include "simt/host_warp.h"
+#include "simt/kernel_calls.h"
+
+#define __global__
+#define __device__
+#define __host__
+#define __forceinline__ inline __attribute__((always_inline))
+#define __launch_bounds__(...)
+#define __grid_constant__
+
+[[gnu::always_inline]] inline void __syncthreads(simt::Site site = simt::Site::here()) {
+  simt::detail::wait(simt::detail::arrive_at_barrier(site));
+}
+
+namespace simt {
+
+/// __syncthreads for text that stands in for its caller: the place is the caller's.
+[[gnu::always_inline]] inline void sync_block(Site site) {
+  __syncthreads(site);
+}
+
+/// Waits until the launch before this one on the stream has ended (programmatic launches). The host always has.
+inline void wait_for_predecessor() {}
+/// Lets the next launch on the stream start early (programmatic launches).
+inline void release_successor() {}
+
+}  // namespace simt

@@ -1,0 +1,60 @@
+#pragma once
+
+// The shape of a launch, for kernels and for plain C++ alike. Pure data: a plan is computed, printed and tested without a device.
+
+#include <cstdint>
+
+#if defined(__CUDACC__) || defined(RIGEL_DEVICE_CUDA)
+
+#include <vector_types.h>
+
+namespace simt {
+using ::dim3;
+using ::uint3;
+}  // namespace simt
+
+#else
+
+namespace simt {
+
+/// CUDA's extents of a grid or a block. A missing extent is 1.
+struct dim3 {
+  unsigned x, y, z;
+  constexpr dim3(unsigned x_extent = 1, unsigned y_extent = 1,  // NOLINT: implicit as in CUDA
+                 unsigned z_extent = 1)
+      : x(x_extent), y(y_extent), z(z_extent) {}
+};
+
+/// CUDA's coordinates of a thread or a block.
+struct uint3 {
+  unsigned x, y, z;
+};
+
+}  // namespace simt
+
+// Kernel text and launchers use CUDA's own spelling.
+using simt::dim3;
+using simt::uint3;
+
+#endif
+
+namespace simt {
+
+/// What a launch moves and computes, as formulas of its shape: the numerator of every roofline.
+struct Traffic {
+  std::int64_t read_bytes = 0;
+  std::int64_t written_bytes = 0;
+  std::int64_t flops = 0;
+};
+
+/// Everything a launch needs but the arguments. `shared_bytes` is the dynamic part (at most 227 KB); `programmatic` lets
+/// the kernel start before its predecessor has ended (CUDA only; the kernel waits with simt::wait_for_predecessor()).
+struct LaunchPlan {
+  dim3 grid{};
+  dim3 block{};
+  unsigned shared_bytes = 0;
+  Traffic traffic{};
+  bool programmatic = false;
+};
+
+}  // namespace simt
