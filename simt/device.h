@@ -12,7 +12,7 @@
 #include <type_traits>
 
 /// An array in the block's shared memory, at least 16-byte aligned: `SIMT_SHARED(float, sums, 8);` declares `sums`.
-#define SIMT_SHARED(type, name, count) __shared__ alignas(16) type name[count]
+#define SIMT_SHARED(type, name, count) __shared__ __align__(16) type name[count]
 
 namespace simt {
 
@@ -110,7 +110,7 @@ __device__ __forceinline__ void st8(void* address, Bytes8 value, Site = {}) {
 
 template <class T>
 __device__ __forceinline__ T* dyn_smem() {
-  extern __shared__ alignas(16) unsigned char simt_dynamic_shared[];
+  extern __shared__ __align__(16) unsigned char simt_dynamic_shared[];
   return reinterpret_cast<T*>(simt_dynamic_shared);
 }
 
