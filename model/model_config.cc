@@ -8,13 +8,13 @@
 namespace rigel {
 namespace {
 
-constexpr std::int64_t kMaxExtent = std::int64_t{1}
-                                    << 28;  // far above any model, far below overflow of a product
+constexpr int kMaxExtent = 1 << 28;  // far above any model, far below overflow of a product
 
-void require_extent(std::string_view source, std::string_view field, int value) {
-  if (value <= 0 || value > kMaxExtent) {
+void require_extent(std::string_view source, std::string_view field, int value,
+                    int max_value = kMaxExtent) {
+  if (value <= 0 || value > max_value) {
     throw ModelFileError(
-        fmt::format("{}: {} must be between 1 and {}, got {}", source, field, kMaxExtent, value));
+        fmt::format("{}: {} must be between 1 and {}, got {}", source, field, max_value, value));
   }
 }
 
@@ -104,7 +104,7 @@ std::string_view supported_architectures() {
 
 void validate(const ModelConfig& config, std::string_view source) {
   require_extent(source, "hidden_size", config.hidden_size);
-  require_extent(source, "the number of layers", config.num_layers);
+  require_extent(source, "the number of layers", config.num_layers, kMaxLayers);
   require_extent(source, "the number of attention heads", config.num_heads);
   require_extent(source, "the number of key-value heads", config.num_kv_heads);
   require_extent(source, "head_dim", config.head_dim);

@@ -1,20 +1,17 @@
 #pragma once
 
+#include "model/model_file_error.h"
+
 #include <cstdint>
 #include <optional>
-#include <stdexcept>
 #include <string>
 #include <string_view>
 #include <vector>
 
 namespace rigel {
 
-/// Files of a model that cannot be used: missing, damaged, or asking for something unsupported. `what()` is for the user: it
-/// names file or field, the value found, and what would be right.
-class ModelFileError : public std::runtime_error {
- public:
-  using std::runtime_error::runtime_error;
-};
+/// More layers than any model has; keeps a damaged count from asking for memory.
+inline constexpr int kMaxLayers = 4096;
 
 /// Activation of the gated MLP: act(gate) * up.
 enum class Activation : std::uint8_t { kSilu, kGeluTanh, kGelu };
