@@ -34,8 +34,16 @@ void Engine::add_request(const RequestInfo& info) {
 void Engine::remove_request(RequestHandle handle) {
   for (Resource* resource : runner_.order()) {
     resource->remove_request(handle, last_launched_);
+    resource->collect(last_completed_);
   }
   submodule_->cleanup_request(handle);
+}
+
+void Engine::restart_request(RequestHandle handle) {
+  for (Resource* resource : runner_.order()) {
+    resource->restart_request(handle, last_launched_);
+    resource->collect(last_completed_);
+  }
 }
 
 void Engine::prepare_context(const ExecutingBatch& batch, Slot& slot) {

@@ -40,6 +40,8 @@ class Engine {
   void add_request(const RequestInfo& info);
   /// Drops a request's state; what the device may still touch is kept until the last launched step has completed.
   void remove_request(RequestHandle handle);
+  /// The request loses what it has cached and stays open: its tokens will be computed again from the first.
+  void restart_request(RequestHandle handle);
 
   /// Enqueues the whole step behind what was launched before. A refusal launches nothing. Throws what the submodule throws:
   /// the batch has failed; DeviceError: the device has. At most kMaxInFlight steps may be in flight.

@@ -30,6 +30,8 @@ class Resource {
   virtual void ingest_request(const RequestInfo& /*info*/) {}
   /// Drops a request's state. Its memory is reusable once step `last_touch` has completed.
   virtual void remove_request(RequestHandle /*handle*/, Epoch /*last_touch*/) {}
+  /// The request loses what it has cached and will start over; it stays open.
+  virtual void restart_request(RequestHandle /*handle*/, Epoch /*last_touch*/) {}
 
   /// Reserves what the step needs, all or nothing; a refusal leaves nothing to undo.
   [[nodiscard]] virtual AdmitOutcome admit(const SubmoduleStep& /*step*/,

@@ -12,6 +12,8 @@
 
 namespace rigel {
 
+struct RequestInfo;
+
 /// Which of a request's cache streams ("main", ...); interned by the model.
 enum class LabelId : std::uint8_t { kMain = 0 };
 
@@ -41,6 +43,7 @@ struct PositionStep {
 struct SamplerStep {
   struct Lane {
     RequestHandle handle;
+    const RequestInfo* info = nullptr;  // null for padding
     std::int32_t token_index = 0;
   };
   std::vector<Lane> lanes;

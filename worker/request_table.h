@@ -66,6 +66,8 @@ class RequestTable {
   [[nodiscard]] RequestState* find(RequestId id) const;
   /// Null where the row has another owner by now.
   [[nodiscard]] RequestState* find(RequestHandle handle) const;
+  /// Some request. Requires size() > 0.
+  [[nodiscard]] RequestState& any() const { return *by_id_.begin()->second; }
   [[nodiscard]] std::size_t size() const { return by_id_.size(); }
   [[nodiscard]] std::int32_t num_rows() const { return static_cast<std::int32_t>(rows_.size()); }
 

@@ -33,7 +33,8 @@ struct SamplingConfig {
 
 /// What a request wants to know about its own prompt.
 struct PromptScoring {
-  int num_top = 0;  // best tokens a position
+  int num_top = 0;                // best tokens a position
+  bool keep_last_logits = false;  // the logits after the last token, too
 };
 
 /// Facts of one request that outlive a step. The worker owns and changes them between steps.

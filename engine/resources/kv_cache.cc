@@ -50,11 +50,11 @@ void KvCache::ingest_request(const RequestInfo& info) {
 }
 
 void KvCache::remove_request(RequestHandle handle, Epoch last_touch) {
-  evict(handle, last_touch);
+  restart_request(handle, last_touch);
   stream(handle).open = false;
 }
 
-void KvCache::evict(RequestHandle handle, Epoch last_touch) {
+void KvCache::restart_request(RequestHandle handle, Epoch last_touch) {
   Stream& row = stream(handle);
   for (const PageIndex page : row.pages) {
     arena_.release(page, last_touch);

@@ -41,13 +41,12 @@ class KvCache final : public Resource {
 
   void ingest_request(const RequestInfo& info) override;
   void remove_request(RequestHandle handle, Epoch last_touch) override;
+  void restart_request(RequestHandle handle, Epoch last_touch) override;
   AdmitOutcome admit(const SubmoduleStep& step, const StepContext& context) override;
   void plan(const SubmoduleStep& step, StepContext& context) override;
   void commit(const SubmoduleStep& step, const StepContext& context) override;
   void collect(Epoch completed) override { arena_.collect(completed); }
 
-  /// Drops a row's keys and values and keeps the row: it will be computed again from the start.
-  void evict(RequestHandle handle, Epoch last_touch);
 
   /// Tokens of the row whose keys and values are in the cache (or being computed by a launched step).
   [[nodiscard]] std::int32_t stored_length(RequestHandle handle) const;

@@ -1,0 +1,218 @@
+#include "model/language_model.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "engine/resources/attention_planner.h"
+#include "engine/resources/positions.h"
+#include "engine/step_context.h"
+#include "kernels/attention.h"
+#include "kernels/embedding.h"
+#include "kernels/gate.h"
+#include "kernels/page_table.h"
+#include "kernels/rms_norm.h"
+#include "kernels/rotary.h"
+#include "kernels/rows.h"
+#include "model/rotary_frequencies.h"
+#include "tensor/copy.h"
+
+namespace rigel {
+
+using Names = LanguageModelNames;
+using kernels::GemmOutput;
+
+namespace {
+
+kernels::Activation kernel_activation(Activation activation) {
+  switch (activation) {
+    case Activation::kSilu:
+      return kernels::Activation::kSilu;
+    case Activation::kGeluTanh:
+      return kernels::Activation::kGeluTanh;
+    case Activation::kGelu:
+      return kernels::Activation::kGeluErf;
+  }
+  return kernels::Activation::kSilu;
+}
+
+/// A vector of weights; undefined where the model has none.
+ConstDeviceView vector_view(const DeviceBuffer& buffer) {
+  return buffer.num_bytes() == 0 ? ConstDeviceView()
+                                 : buffer.view(Dtype::kF32, {buffer.num_bytes() / 4});
+}
+
+}  // namespace
+
+LanguageModel::LanguageModel(Device& device, const ModelConfig& config, kernels::Gemm gemm,
+                             TransformerWeights weights, const StepLimits& limits)
+    : device_(device),
+      config_(config),
+      gemm_(std::move(gemm)),
+      weights_(std::move(weights)),
+      limits_(limits),
+      buffers_(device, config, weights_.dtype, limits),
+      rotary_scale_(rotary_attention_scale(config.rope)),
+      attention_scale_(static_cast<float>(
+          config.query_scale.value_or(1.0 / std::sqrt(static_cast<double>(config.head_dim))))) {
+  decode_row_.walk = Names::kDecode;
+  decode_row_.input_seq_len = 1;
+  upload_frequencies(device);
+  prepare_gemms();
+}
+
+void LanguageModel::upload_frequencies(Device& device) {
+  const std::vector<float> frequencies = rotary_inverse_frequencies(config_.rope);
+  const Shape shape{static_cast<std::int64_t>(frequencies.size())};
+  inverse_frequencies_ = DeviceBuffer(device, Dtype::kF32, shape);
+  const Stream stream(device);
+  copy(stream, inverse_frequencies_.view(Dtype::kF32, shape),
+       const_host_view(std::span<const float>(frequencies)));
+  stream.synchronize();
+}
+
+void LanguageModel::prepare_gemms() {
+  const std::int64_t max_tokens = limits_.max_tokens;
+  for (const LayerWeights& layer : weights_.layers) {
+    gemm_.prepare(layer.qkv, {max_tokens, GemmOutput::kActivation, config_.attention_bias});
+    gemm_.prepare(layer.output, {max_tokens, GemmOutput::kAccumulate, config_.output_bias});
+    gemm_.prepare(layer.gate_up, {max_tokens, GemmOutput::kActivation, config_.mlp_bias});
+    gemm_.prepare(layer.down, {max_tokens, GemmOutput::kAccumulate, config_.mlp_bias});
+  }
+  gemm_.prepare(weights_.lm_head,
+                {TransformerBuffers::head_rows(limits_), GemmOutput::kFloat, false});
+}
+
+void LanguageModel::bind_node_resources(const NodeResources& resources) {
+  kv_cache_ = &resources.get<KvCache>("kv");
+  sampler_ = &resources.get<Sampler>("sampler");
+  kv_key_ = kv_cache_->key();
+  sampler_key_ = sampler_->key();
+  positions_key_ = resources.get<Positions>("positions").key();
+  attention_key_ = resources.get<AttentionPlanner>("attention").key();
+}
+
+void LanguageModel::forward(const ModelInputsFromEngine& inputs, BatchedModelOutput& outputs) {
+  const StepContext& context = *inputs.context;
+  const auto& positions = context.plan<PositionPlan>(positions_key_);
+  const auto& attention = context.plan<AttentionPlan>(attention_key_);
+  const Step step{.context = context,
+                  .stream = context.stream(),
+                  .num_tokens = context.num_tokens,
+                  .positions = positions.positions,
+                  .token_rows = positions.token_rows,
+                  .num_decode_tokens = attention.num_decode_tokens,
+                  .prefill_tiles = attention.prefill_tiles};
+  const StreamRef stream = step.stream;
+  const Shape rows{step.num_tokens};
+  const DeviceView ids = buffers_.ids.view(Dtype::kI32, rows);
+  const DeviceView residual =
+      buffers_.residual.view(Dtype::kF32, {step.num_tokens, config_.hidden_size});
+
+  kernels::apply_page_updates(stream, kv_cache_->page_table(),
+                              context.plan<KvPlan>(kv_key_).page_updates);
+  kernels::select_tokens(stream, ids, context.staged(Names::kStagedIds), step.token_rows,
+                         sampler_->last_tokens());
+  kernels::embed(stream, residual, ids,
+                 weights_.embedding.view(weights_.dtype, {config_.vocab_size, config_.hidden_size}),
+                 static_cast<float>(config_.embedding_scale));
+  kernels::rotary_angles(
+      stream, buffers_.angles.view(Dtype::kF32, {step.num_tokens, config_.rope.rotary_dim / 2, 2}),
+      step.positions,
+      inverse_frequencies_.view(Dtype::kF32, {config_.rope.rotary_dim / 2}), rotary_scale_);
+  for (int layer = 0; layer < config_.num_layers; ++layer) {
+    enqueue_layer(step, layer);
+  }
+
+  enqueue_scores(step, context.batch, outputs);
+  const auto& lanes = context.plan<SamplerPlan>(sampler_key_);
+  if (lanes.num_lanes > 0) {
+    sampler_->enqueue(context, ids, enqueue_head(step, lanes.token_indices), outputs);
+  }
+}
+
+void LanguageModel::enqueue_layer(const Step& step, int index) {
+  const LayerWeights& layer = weights_.layers[static_cast<std::size_t>(index)];
+  const Dtype dtype = weights_.dtype;
+  const auto epsilon = static_cast<float>(config_.rms_norm_epsilon);
+  const std::int64_t num_tokens = step.num_tokens;
+  const std::int64_t hidden = config_.hidden_size;
+  const std::int64_t inner = config_.intermediate_size;
+  const std::int64_t query_width = std::int64_t{config_.num_heads} * config_.head_dim;
+
+  const DeviceView residual = buffers_.residual.view(Dtype::kF32, {num_tokens, hidden});
+  const DeviceView normed = buffers_.normed.view(dtype, {num_tokens, hidden});
+  const DeviceView qkv = buffers_.qkv.view(dtype, {num_tokens, layer.qkv.num_rows()});
+  const DeviceView attention = buffers_.attention.view(dtype, {num_tokens, query_width});
+  const DeviceView gate_up = buffers_.gate_up.view(dtype, {num_tokens, 2 * inner});
+  const DeviceView gated = buffers_.gated.view(dtype, {num_tokens, inner});
+  const StreamRef on = step.stream;
+
+  kernels::rms_norm(on, normed, residual, vector_view(layer.attention_norm), epsilon);
+  gemm_.run(on, qkv, normed, layer.qkv, vector_view(layer.qkv_bias), GemmOutput::kActivation);
+  enqueue_attention(step, index);
+  gemm_.run(on, residual, attention, layer.output, vector_view(layer.output_bias),
+            GemmOutput::kAccumulate);
+  kernels::rms_norm(on, normed, residual, vector_view(layer.mlp_norm), epsilon);
+  gemm_.run(on, gate_up, normed, layer.gate_up, vector_view(layer.gate_up_bias),
+            GemmOutput::kActivation);
+  kernels::gate(on, gated, gate_up, kernel_activation(config_.activation));
+  gemm_.run(on, residual, gated, layer.down, vector_view(layer.down_bias),
+            GemmOutput::kAccumulate);
+}
+
+void LanguageModel::enqueue_attention(const Step& step, int index) {
+  const LayerWeights& layer = weights_.layers[static_cast<std::size_t>(index)];
+  const Dtype dtype = weights_.dtype;
+  const std::int64_t num_heads = config_.num_heads;
+  const std::int64_t head_dim = config_.head_dim;
+  const DeviceView qkv = buffers_.qkv.view(dtype, {step.num_tokens, layer.qkv.num_rows()});
+  const DeviceView kv_layer = kv_cache_->layer(index);
+
+  kernels::rotary_append_kv(
+      step.stream,
+      {.qkv = qkv,
+       .angles = buffers_.angles.view(Dtype::kF32,
+                                      {step.num_tokens, config_.rope.rotary_dim / 2, 2}),
+       .token_rows = step.token_rows,
+       .positions = step.positions,
+       .page_table = kv_cache_->page_table(),
+       .kv_layer = kv_layer,
+       .num_heads = config_.num_heads,
+       .interleaved = config_.rope.interleaved});
+
+  const kernels::AttentionArgs args{
+      .out = buffers_.attention.view(dtype, {step.num_tokens, num_heads * head_dim}),
+      .q = qkv.slice(1, 0, num_heads * head_dim),
+      .kv_layer = kv_layer,
+      .page_table = kv_cache_->page_table(),
+      .token_rows = step.token_rows,
+      .positions = step.positions,
+      .scale = attention_scale_,
+      .soft_cap = static_cast<float>(config_.attention_logit_cap.value_or(0.0)),
+      .window = config_.sliding_windows[static_cast<std::size_t>(index)]};
+  if (step.num_decode_tokens > 0) {
+    kernels::attend_decode(step.stream, args, 0, static_cast<int>(step.num_decode_tokens),
+                           buffers_.decode_workspace.view(
+                               Dtype::kU8, {buffers_.decode_workspace.num_bytes()}));
+  }
+  if (step.prefill_tiles.dim(0) > 0) {
+    kernels::attend_prefill(step.stream, args, step.prefill_tiles);
+  }
+}
+
+DeviceView LanguageModel::enqueue_head(const Step& step, const ConstDeviceView& token_indices) {
+  const std::int64_t num_rows = token_indices.dim(0);
+  const std::int64_t hidden = config_.hidden_size;
+  const DeviceView gathered = buffers_.head_residual.view(Dtype::kF32, {num_rows, hidden});
+  const DeviceView normed = buffers_.head_normed.view(weights_.dtype, {num_rows, hidden});
+  const DeviceView logits = buffers_.logits.view(Dtype::kF32, {num_rows, config_.vocab_size});
+  kernels::gather_rows(step.stream, gathered,
+                       buffers_.residual.view(Dtype::kF32, {step.num_tokens, hidden}),
+                       token_indices);
+  kernels::rms_norm(step.stream, normed, gathered, vector_view(weights_.final_norm),
+                    static_cast<float>(config_.rms_norm_epsilon));
+  gemm_.run(step.stream, logits, normed, weights_.lm_head, {}, GemmOutput::kFloat);
+  return logits;
+}
+
+}  // namespace rigel

@@ -1,0 +1,92 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "engine/contract/submodule.h"
+#include "engine/resources/kv_cache.h"
+#include "engine/resources/sampler.h"
+#include "kernels/gemm.h"
+#include "model/language_model_names.h"
+#include "model/model_config.h"
+#include "model/transformer_buffers.h"
+#include "model/transformer_weights.h"
+
+namespace rigel {
+
+/// A decoder-only transformer of the Llama kind as the node of a walk: prefill takes a prompt's tokens into the KV cache and
+/// samples after its last one, decode takes the token that each row sampled last. Both run in one step, decode lanes first.
+///
+/// Resources it needs: "kv", "positions", "attention", "sampler".
+class LanguageModel final : public ArNodeSubmodule {
+ public:
+  LanguageModel(Device& device, const ModelConfig& config, kernels::Gemm gemm,
+                TransformerWeights weights, const StepLimits& limits);
+
+  void bind_node_resources(const NodeResources& resources) override;
+  [[nodiscard]] std::unique_ptr<NodeInputs> prepare_inputs(const PrepareContext& context,
+                                                           const RequestView& request) override;
+  [[nodiscard]] std::unique_ptr<NodeInputs> split_inputs(const RequestView& request,
+                                                         const NodeInputs& inputs,
+                                                         std::int64_t start,
+                                                         std::int64_t end) override;
+  [[nodiscard]] const NodeInputs* uniform_row_inputs(WalkId walk) const override;
+  [[nodiscard]] bool can_batch(const BatchColumns& batch) const override;
+  [[nodiscard]] bool declare_step(const BatchColumns& batch, SubmoduleStep& step) const override;
+  void preprocess(const BatchColumns& batch, StepContext& context) override;
+  void forward(const ModelInputsFromEngine& inputs, BatchedModelOutput& outputs) override;
+  [[nodiscard]] std::vector<LoopId> check_stop(const RequestView& request,
+                                               const HostRows& rows) const override;
+  [[nodiscard]] bool check_stop_batched(std::span<const RequestView> requests,
+                                        const HostRows& rows,
+                                        std::vector<LoopStop>& stops) const override;
+
+  [[nodiscard]] const TransformerWeights& weights() const { return weights_; }
+  [[nodiscard]] const TransformerBuffers& buffers() const { return buffers_; }
+  [[nodiscard]] std::string gemm_description() const { return gemm_.description(); }
+
+ private:
+  /// The buffers of a step, narrowed to its tokens.
+  struct Step {
+    const StepContext& context;
+    StreamRef stream;
+    std::int64_t num_tokens;
+    ConstDeviceView positions;
+    ConstDeviceView token_rows;
+    std::int64_t num_decode_tokens;
+    ConstDeviceView prefill_tiles;
+  };
+
+  void prepare_gemms();
+  void upload_frequencies(Device& device);
+  void stage_scores(const BatchColumns& batch, StepContext& context);
+  void enqueue_layer(const Step& step, int index);
+  void enqueue_attention(const Step& step, int index);
+  /// Logits of the tokens whose indices are given: (n, V) f32.
+  [[nodiscard]] DeviceView enqueue_head(const Step& step, const ConstDeviceView& token_indices);
+  void enqueue_scores(const Step& step, const BatchColumns& batch, BatchedModelOutput& outputs);
+  [[nodiscard]] bool stops_after(const RequestView& request, std::int32_t token) const;
+
+  Device& device_;
+  ModelConfig config_;
+  kernels::Gemm gemm_;
+  TransformerWeights weights_;
+  StepLimits limits_;
+  TransformerBuffers buffers_;
+  DeviceBuffer inverse_frequencies_;  // (R / 2) f32
+  float rotary_scale_ = 1.0f;
+  float attention_scale_ = 1.0f;
+  DeviceBuffer last_logits_;  // (n, V) f32; grown when scored prompts first ask for it
+  ArNodeInputs decode_row_;
+
+  KvCache* kv_cache_ = nullptr;
+  Sampler* sampler_ = nullptr;
+  ResourceKey kv_key_{};
+  ResourceKey positions_key_{};
+  ResourceKey attention_key_{};
+  ResourceKey sampler_key_{};
+};
+
+}  // namespace rigel

@@ -1,0 +1,135 @@
+#include "model/language_model_loader.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <stdexcept>
+
+#include "engine/resources/attention_planner.h"
+#include "engine/resources/positions.h"
+#include "engine/resources/sampler.h"
+#include "kernels/attention_params.h"
+#include "model/language_model.h"
+
+namespace rigel {
+
+namespace {
+
+using Names = LanguageModelNames;
+
+constexpr std::int64_t kCpuKvBytes = std::int64_t{1} << 30;
+constexpr double kCudaKvShare = 0.9;
+constexpr std::int32_t kMaxPenaltySlots = 64;
+
+std::int64_t kv_budget(Device& device, const LanguageModelOptions& options) {
+  if (options.kv_cache_bytes > 0) {
+    return options.kv_cache_bytes;
+  }
+  return device.is_cuda()
+             ? static_cast<std::int64_t>(kCudaKvShare *
+                                         static_cast<double>(device.free_memory_bytes()))
+             : kCpuKvBytes;
+}
+
+std::int32_t model_length(const ModelConfig& config, const LanguageModelOptions& options) {
+  if (options.max_length > config.max_position_embeddings) {
+    throw std::invalid_argument(
+        fmt::format("max_model_len {} is more than the model's context of {} tokens",
+                    options.max_length, config.max_position_embeddings));
+  }
+  return options.max_length > 0 ? options.max_length : config.max_position_embeddings;
+}
+
+KvCacheConfig size_kv_cache(Device& device, const ModelConfig& config,
+                            const LanguageModelOptions& options) {
+  KvCacheConfig kv{.num_layers = config.num_layers,
+                   .num_kv_heads = config.num_kv_heads,
+                   .head_dim = config.head_dim,
+                   .page_size = options.page_size,
+                   .num_pages = 0,
+                   .num_rows = options.max_lanes,
+                   .max_length = model_length(config, options),
+                   .dtype = options.dtype};
+  const std::int64_t budget = kv_budget(device, options);
+  kv.num_pages = kv_pages(kv, budget);
+  const std::int32_t longest = (kv.num_pages - 1) * kv.page_size;
+  if (longest < 1 || (options.max_length > 0 && longest < options.max_length)) {
+    throw std::invalid_argument(fmt::format(
+        "a KV cache of {} bytes holds {} tokens, max_model_len asks for {}: raise "
+        "kv_cache_memory_bytes or lower max_model_len",
+        budget, std::max(longest, 0), kv.max_length));
+  }
+  kv.max_length = std::min(kv.max_length, longest);
+  return kv;
+}
+
+/// Columns of the largest step; see the plans of the resources for what there is.
+std::int64_t staging_bytes(const KvCacheConfig& kv, const LanguageModelOptions& options) {
+  constexpr std::int64_t kBytesAToken = 64;
+  constexpr std::int64_t kBytesALane = 256;
+  constexpr std::int64_t kLogitEntryBytes = 16 * 1024;  // of a lane's bias and barred tokens
+  return options.max_tokens * kBytesAToken +
+         options.max_lanes * (kBytesALane + kLogitEntryBytes) +
+         std::int64_t{kv.num_pages} * 3 * 4 + 64 * 1024;
+}
+
+NodeResources make_resources(Device& device, const ModelConfig& config, const KvCacheConfig& kv,
+                             const LanguageModelOptions& options) {
+  NodeResources resources;
+  resources.add("kv", std::make_unique<KvCache>(resources.next_key(), device, kv));
+  resources.add("positions", std::make_unique<Positions>(resources.next_key(), kv.num_rows));
+  resources.add("attention", std::make_unique<AttentionPlanner>(resources.next_key(),
+                                                                kernels::kPrefillTile));
+  const SamplerConfig sampler{
+      .num_rows = kv.num_rows,
+      .max_tokens = options.max_tokens,
+      .vocab_size = config.vocab_size,
+      .max_top_logprobs = kMaxTopLogprobs,
+      .num_penalty_slots = std::min(kv.num_rows, kMaxPenaltySlots),
+      .signals = {Names::kNewToken, Names::kChosenLogprob, Names::kTopIds, Names::kTopLogprobs}};
+  resources.add("sampler", std::make_unique<Sampler>(resources.next_key(), device, sampler));
+  return resources;
+}
+
+}  // namespace
+
+std::int32_t kv_pages(const KvCacheConfig& config, std::int64_t bytes) {
+  const std::int64_t affordable = bytes / config.page_bytes();
+  const std::int64_t usable =
+      std::int64_t{config.num_rows} * config.pages_for(config.max_length) + 1;
+  return static_cast<std::int32_t>(std::min(affordable, usable));
+}
+
+LoadedLanguageModel load_language_model(Device& device, const ModelFiles& files,
+                                        const LanguageModelOptions& options,
+                                        LoadProgress* progress) {
+  const ModelConfig& config = files.config;
+  kernels::Gemm gemm(device, {});
+  TransformerWeights weights = load_transformer_weights(device, gemm, *files.checkpoint, config,
+                                                        options.dtype, progress);
+  LoadedLanguageModel loaded;
+  loaded.memory.emplace_back("weights", weights.num_bytes());
+
+  // The longest request decides over buffers, and the buffers over what is left for the cache; a first look at the cache
+  // gives the former.
+  const StepLimits limits{.max_tokens = options.max_tokens,
+                          .max_lanes = options.max_lanes,
+                          .max_length = size_kv_cache(device, config, options).max_length};
+  auto model = std::make_unique<LanguageModel>(device, config, std::move(gemm),
+                                               std::move(weights), limits);
+  loaded.gemm = model->gemm_description();
+  loaded.memory.emplace_back("workspace", model->buffers().num_bytes());
+
+  KvCacheConfig kv = size_kv_cache(device, config, options);
+  kv.max_length = std::min(kv.max_length, limits.max_length);
+  loaded.memory.emplace_back("kv_cache", kv.page_bytes() * kv.num_pages);
+  loaded.max_length = kv.max_length;
+  NodeResources resources = make_resources(device, config, kv, options);
+  loaded.kv_cache = &resources.get<KvCache>("kv");
+  loaded.memory.emplace_back("sampler", resources.get<Sampler>("sampler").num_bytes());
+  loaded.engine = std::make_unique<Engine>(device, std::move(model), std::move(resources),
+                                           EngineConfig{staging_bytes(kv, options)});
+  return loaded;
+}
+
+}  // namespace rigel

@@ -1,0 +1,49 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "engine/engine.h"
+#include "engine/resources/kv_cache.h"
+#include "model/checkpoint/weight_reader.h"
+#include "model/model_files.h"
+#include "tensor/device.h"
+
+namespace rigel {
+
+/// What a language model is loaded with. Zero means "choose".
+struct LanguageModelOptions {
+  Dtype dtype = Dtype::kBf16;
+  std::int32_t max_length = 0;               // tokens of one request
+  std::int32_t max_lanes = 64;               // requests of a step
+  std::int32_t max_tokens = 512;             // of a step
+  std::int64_t kv_cache_bytes = 0;           // 0: 1 GiB on the CPU, 90 % of what is free on CUDA
+  std::int32_t page_size = 16;               // tokens
+};
+
+/// Bytes on the device by part, in order: the ledger that is filled before the KV cache is sized.
+using MemoryLedger = std::vector<std::pair<std::string, std::int64_t>>;
+
+/// A language model ready to run.
+struct LoadedLanguageModel {
+  std::unique_ptr<Engine> engine;
+  const KvCache* kv_cache = nullptr;  // one of the engine's resources
+  std::int32_t max_length = 0;        // as far as model, option and KV cache reach
+  MemoryLedger memory;
+  std::string gemm;  // which code multiplies
+};
+
+/// Puts the model's weights on the device, sizes its buffers and its KV cache, and builds the engine around it. Throws
+/// ModelFileError for a checkpoint that does not fit its configuration, DeviceError when memory runs out, and
+/// std::invalid_argument naming an option that cannot be met.
+[[nodiscard]] LoadedLanguageModel load_language_model(Device& device, const ModelFiles& files,
+                                                      const LanguageModelOptions& options,
+                                                      LoadProgress* progress);
+
+/// The pages of a KV cache of `bytes`, or as many as all rows can ever use.
+[[nodiscard]] std::int32_t kv_pages(const KvCacheConfig& config, std::int64_t bytes);
+
+}  // namespace rigel

@@ -1,0 +1,181 @@
+// The host side of the language model's steps: what a request brings, what a batch declares and stages, when a request stops.
+
+#include <algorithm>
+
+#include "engine/step_context.h"
+#include "model/language_model.h"
+
+namespace rigel {
+
+using Names = LanguageModelNames;
+
+namespace {
+
+constexpr const char* kTargets = "targets";
+
+const ArNodeInputs& ar_row(const NodeInputs& inputs) {
+  return dynamic_cast<const ArNodeInputs&>(inputs);
+}
+
+/// The tokens that follow those of the row: what a scored prompt is scored on.
+Tensor following_tokens(const Tensor& ids) {
+  const auto tokens = ids.host_view().span<const std::int32_t>();
+  std::vector<std::int32_t> targets(tokens.begin() + 1, tokens.end());
+  targets.push_back(-1);
+  return Tensor::copy_of(std::span<const std::int32_t>(targets));
+}
+
+bool is_scored(const RequestInfo& info, const NodeInputs& row) {
+  // A request that lost its pages after its first token was scored before.
+  return info.scoring.has_value() && info.num_generated == 0 && row.walk == Names::kPrefill;
+}
+
+}  // namespace
+
+std::unique_ptr<NodeInputs> LanguageModel::prepare_inputs(const PrepareContext& context,
+                                                          const RequestView& request) {
+  if (context.walk == Names::kDecode) {
+    auto row = std::make_unique<ArNodeInputs>();
+    row->walk = Names::kDecode;
+    row->input_seq_len = 1;
+    return row;
+  }
+  const TensorList* text = context.signals->find(Names::kTextInputs);
+  RIGEL_CHECK(text != nullptr && text->size() == 1, "a prefill takes one tensor of token ids");
+  auto row = std::make_unique<ArNodeInputs>();
+  row->walk = Names::kPrefill;
+  row->input_ids = text->front();
+  row->input_seq_len = row->input_ids.dim(0);
+  if (is_scored(request.info(), *row)) {
+    row->tensor_inputs.emplace_back(kTargets, following_tokens(row->input_ids));
+  }
+  return row;
+}
+
+std::unique_ptr<NodeInputs> LanguageModel::split_inputs(const RequestView& /*request*/,
+                                                        const NodeInputs& inputs,
+                                                        std::int64_t start, std::int64_t end) {
+  ArNodeInputs sequence = ar_row(inputs);
+  sequence.tensor_inputs.clear();
+  std::unique_ptr<ArNodeInputs> part = split_ar_inputs(sequence, start, end);
+  for (const auto& [name, tensor] : inputs.tensor_inputs) {
+    part->tensor_inputs.emplace_back(name, tensor.slice(0, start, end - start));
+  }
+  return part;
+}
+
+const NodeInputs* LanguageModel::uniform_row_inputs(WalkId walk) const {
+  return walk == Names::kDecode ? &decode_row_ : nullptr;
+}
+
+bool LanguageModel::can_batch(const BatchColumns& /*batch*/) const { return true; }
+
+bool LanguageModel::declare_step(const BatchColumns& batch, SubmoduleStep& step) const {
+  step.declare<KvStep>(kv_key_);
+  step.declare<PositionStep>(positions_key_);
+  step.declare<AttentionStep>(attention_key_);
+  auto& sampler = step.declare<SamplerStep>(sampler_key_);
+  std::int32_t next_token = 0;
+  for (std::size_t lane = 0; lane < batch.handles.size(); ++lane) {
+    const NodeInputs& row = *batch.inputs[lane];
+    const auto span = static_cast<std::int32_t>(row.input_seq_len);
+    step.segments.push_back({batch.handles[lane], LabelId::kMain, span});
+    next_token += span;
+    if (row.is_final_chunk() && batch.infos[lane]->max_tokens > 0) {
+      sampler.lanes.push_back({batch.handles[lane], batch.infos[lane], next_token - 1});
+    }
+  }
+  return true;
+}
+
+void LanguageModel::preprocess(const BatchColumns& batch, StepContext& context) {
+  const auto ids = context.staging->column<std::int32_t>(context.num_tokens);
+  std::size_t token = 0;
+  for (const NodeInputs* inputs : batch.inputs) {
+    const Tensor& given = ar_row(*inputs).input_ids;
+    if (!given.defined()) {
+      ids.host[token++] = -1;  // the token that the row sampled last, known to the device
+      continue;
+    }
+    const auto tokens = given.host_view().span<const std::int32_t>();
+    std::ranges::copy(tokens, ids.host.begin() + static_cast<std::ptrdiff_t>(token));
+    token += tokens.size();
+  }
+  context.stage(Names::kStagedIds, ids.device);
+  stage_scores(batch, context);
+}
+
+void LanguageModel::stage_scores(const BatchColumns& batch, StepContext& context) {
+  std::int64_t num_scored = 0;
+  for (std::size_t lane = 0; lane < batch.handles.size(); ++lane) {
+    if (is_scored(*batch.infos[lane], *batch.inputs[lane])) {
+      num_scored += batch.inputs[lane]->input_seq_len;
+    }
+  }
+  const auto tokens = context.staging->column<std::int32_t>(num_scored);
+  const auto targets = context.staging->column<std::int32_t>(num_scored);
+  const auto top_counts = context.staging->column<std::int32_t>(num_scored);
+  std::size_t at = 0;
+  std::int32_t first_token = 0;
+  for (std::size_t lane = 0; lane < batch.handles.size(); ++lane) {
+    const NodeInputs& row = *batch.inputs[lane];
+    if (is_scored(*batch.infos[lane], row)) {
+      const auto next = row.tensor_inputs.front().second.host_view().span<const std::int32_t>();
+      for (std::size_t offset = 0; offset < next.size(); ++offset, ++at) {
+        tokens.host[at] = first_token + static_cast<std::int32_t>(offset);
+        targets.host[at] = next[offset];
+        top_counts.host[at] = batch.infos[lane]->scoring->num_top;
+      }
+    }
+    first_token += static_cast<std::int32_t>(row.input_seq_len);
+  }
+  context.stage(Names::kScoreTokens, tokens.device);
+  context.stage(Names::kScoreTargets, targets.device);
+  context.stage(Names::kScoreTopCounts, top_counts.device);
+}
+
+bool LanguageModel::stops_after(const RequestView& request, std::int32_t token) const {
+  const RequestInfo& info = request.info();
+  const std::int32_t num_generated = request.loop_count(Names::kDecodeLoop) + 1;
+  const auto& stop_ids = info.sampling.stop_token_ids;
+  const bool met_stop_token = num_generated > info.sampling.min_tokens &&
+                              std::ranges::find(stop_ids, token) != stop_ids.end();
+  return met_stop_token || num_generated >= info.max_tokens ||
+         info.num_prompt_tokens + num_generated >= info.max_length;
+}
+
+std::vector<LoopId> LanguageModel::check_stop(const RequestView& request,
+                                              const HostRows& rows) const {
+  const std::int64_t row = rows.row_of(request.info().handle);
+  if (row < 0) {
+    return {};
+  }
+  const auto tokens = rows.find(Names::kNewToken).span<const std::int32_t>();
+  return stops_after(request, tokens[static_cast<std::size_t>(row)])
+             ? std::vector{Names::kDecodeLoop}
+             : std::vector<LoopId>{};
+}
+
+bool LanguageModel::check_stop_batched(std::span<const RequestView> requests,
+                                       const HostRows& rows, std::vector<LoopStop>& stops) const {
+  const ConstHostView tokens = rows.find(Names::kNewToken);
+  if (!tokens.defined()) {
+    return true;
+  }
+  // The views usually come in row order, so the search begins where the last one ended.
+  std::size_t row = 0;
+  for (const RequestView& request : requests) {
+    const RequestHandle handle = request.info().handle;
+    for (std::size_t tried = 0; tried < rows.handles.size() && rows.handles[row] != handle;
+         ++tried) {
+      row = (row + 1) % rows.handles.size();
+    }
+    if (row < rows.handles.size() && rows.handles[row] == handle &&
+        stops_after(request, tokens.span<const std::int32_t>()[row])) {
+      stops.push_back({handle, Names::kDecodeLoop});
+    }
+  }
+  return true;
+}
+
+}  // namespace rigel

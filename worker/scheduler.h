@@ -1,0 +1,68 @@
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <span>
+#include <vector>
+
+#include "engine/resources/kv_cache.h"
+#include "worker/request_table.h"
+
+namespace rigel {
+
+struct SchedulerConfig {
+  std::int32_t max_num_batched_tokens = 0;  // a step's tokens; at least the number of rows
+};
+
+/// Decides which requests run in the next step and with how many tokens each: first come, first served.
+///
+/// A waiting request is admitted when a row is free and the pages of its prompt plus one are; pages are then taken as it
+/// grows. When they run out the newest running request is preempted, so the oldest always goes on. Thread: worker.
+class Scheduler {
+ public:
+  /// A request's share of a step.
+  struct Share {
+    RequestState* request = nullptr;
+    std::int32_t num_tokens = 0;
+  };
+
+  Scheduler(RequestTable& table, const KvCache& kv_cache, const SchedulerConfig& config);
+
+  /// Takes in an accepted request.
+  void enqueue(RequestState& request);
+  /// Forgets a request that ends.
+  void remove(RequestState& request);
+
+  /// Lets preempted requests start over, oldest first, as far as pages reach.
+  void resume();
+  /// Gives a row to the next waiting request; null where there is none, no row or too few pages. The caller opens the row in
+  /// the engine before it asks again. Nobody overtakes a preempted request.
+  RequestState* admit_next();
+  /// The next step: decode lanes first, then prompts under the token budget, shared max-min fairly. Empty: nothing can run.
+  [[nodiscard]] std::span<const Share> next_step();
+  /// The newest running request, which now starts over; the caller restarts it in the engine. Null where at most one runs.
+  RequestState* preempt_newest();
+
+  [[nodiscard]] std::size_t num_waiting() const { return waiting_.size(); }
+  [[nodiscard]] std::span<RequestState* const> running() const { return running_; }
+
+ private:
+  [[nodiscard]] bool is_active(const RequestState& request) const;
+  [[nodiscard]] bool pages_suffice(const RequestState& request) const;
+  [[nodiscard]] std::int32_t pages_wanted(const RequestState& request) const;
+
+  RequestTable& table_;
+  const KvCache& kv_cache_;
+  SchedulerConfig config_;
+  std::deque<RequestState*> waiting_;
+  std::vector<RequestState*> running_;  // in order of admission
+  std::uint64_t num_admitted_ = 0;
+
+  // Scratch of next_step.
+  std::vector<Share> shares_;
+  std::vector<RequestState*> prefilling_;
+  std::vector<std::int32_t> needs_;
+  std::vector<std::int32_t> grants_;
+};
+
+}  // namespace rigel
