@@ -1,12 +1,12 @@
 #pragma once
 
+#include "simt/types.h"
+#include "tensor/error.h"
+
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
 #include <utility>
-
-#include "simt/types.h"
-#include "tensor/error.h"
 
 namespace rigel {
 

@@ -27,9 +27,9 @@ namespace detail {
 }  // namespace rigel
 
 /// Throws CheckError unless `condition` holds, in every build. The message is a fmt format: static text first, values last.
-#define RIGEL_CHECK(condition, ...)                                                             \
-  do {                                                                                          \
-    if (!(condition)) [[unlikely]] {                                                            \
+#define RIGEL_CHECK(condition, ...)                                                            \
+  do {                                                                                         \
+    if (!(condition)) [[unlikely]] {                                                           \
       ::rigel::detail::fail_check(#condition, __FILE__, __LINE__, ::fmt::format(__VA_ARGS__)); \
-    }                                                                                           \
+    }                                                                                          \
   } while (false)

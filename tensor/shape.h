@@ -1,11 +1,11 @@
 #pragma once
 
+#include "tensor/error.h"
+
 #include <array>
 #include <cstdint>
 #include <initializer_list>
 #include <string>
-
-#include "tensor/error.h"
 
 namespace rigel {
 

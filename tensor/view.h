@@ -1,12 +1,12 @@
 #pragma once
 
+#include "tensor/dtype.h"
+#include "tensor/shape.h"
+
 #include <cstddef>
 #include <cstdint>
 #include <span>
 #include <type_traits>
-
-#include "tensor/dtype.h"
-#include "tensor/shape.h"
 
 namespace rigel {
 
@@ -32,8 +32,8 @@ class TensorView {
   }
   /// From the mutable view of the same space.
   template <class Other>
-    requires(std::is_const_v<Byte> && !std::is_const_v<Other>)
-  TensorView(const TensorView<S, Other>& other)  // NOLINT(google-explicit-constructor)
+  requires(std::is_const_v<Byte> && !std::is_const_v<Other>)
+      TensorView(const TensorView<S, Other>& other)  // NOLINT(google-explicit-constructor)
       : data_(other.raw()), dtype_(other.dtype()), shape_(other.shape()) {
     for (int dim = 0; dim < shape_.rank(); ++dim) {
       strides_[static_cast<std::size_t>(dim)] = other.stride(dim);
@@ -69,8 +69,7 @@ class TensorView {
 
   /// The elements of a contiguous host view.
   template <class T>
-    requires(S == Space::kHost)
-  [[nodiscard]] auto span() const {
+  requires(S == Space::kHost) [[nodiscard]] auto span() const {
     RIGEL_CHECK(is_contiguous(), "a span needs a contiguous view, got shape {}", to_string(shape_));
     auto* begin = data<T>();
     return std::span(begin, static_cast<std::size_t>(num_elements()));
@@ -89,10 +88,10 @@ class TensorView {
 
   /// Elements [start, start + count) of dimension `index`; shares memory.
   [[nodiscard]] TensorView slice(int index, std::int64_t start, std::int64_t count) const {
-    RIGEL_CHECK(index >= 0 && index < rank() && start >= 0 && count >= 0 &&
-                    start + count <= dim(index),
-                "slice [{}, {}) of dimension {} leaves shape {}", start, start + count, index,
-                to_string(shape_));
+    RIGEL_CHECK(
+        index >= 0 && index < rank() && start >= 0 && count >= 0 && start + count <= dim(index),
+        "slice [{}, {}) of dimension {} leaves shape {}", start, start + count, index,
+        to_string(shape_));
     TensorView result = *this;
     result.data_ += start * stride(index) * static_cast<std::int64_t>(size_of(dtype_));
     result.shape_.set(index, count);
@@ -130,9 +129,7 @@ using ConstHostView = TensorView<Space::kHost, const std::byte>;
 
 /// A contiguous host view of a span.
 template <class T>
-[[nodiscard]] HostView host_view(std::span<T> elements)
-  requires(!std::is_const_v<T>)
-{
+[[nodiscard]] HostView host_view(std::span<T> elements) requires(!std::is_const_v<T>) {
   return HostView(reinterpret_cast<std::byte*>(elements.data()), dtype_of<T>,
                   {static_cast<std::int64_t>(elements.size())});
 }
