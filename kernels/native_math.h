@@ -1,11 +1,12 @@
 #pragma once
 
 #include "kernels/exact_math.h"
+#include "simt/types.h"
 
 #include <immintrin.h>
 
+#include <cstddef>
 #include <cstdint>
-#include <cstring>
 
 // Vectors of 8 floats for native variants (x_native.cc), in GCC's vector extension. The width is 8 at both instruction set
 // levels, so that v3 and v4 add in the same order and give the same bits. Everything is always inlined (kernels/native.h).
@@ -45,6 +46,39 @@ RIGEL_NATIVE_INLINE void store8_bf16(void* to, F8 x) {
   rounded = _mm256_blendv_epi8(rounded, quiet, nan);
   const __m256i packed = _mm256_permute4x64_epi64(_mm256_packus_epi32(rounded, rounded), 0x08);
   _mm_storeu_si128(static_cast<__m128i*>(to), _mm256_castsi256_si128(packed));
+}
+
+RIGEL_NATIVE_INLINE F8 load8(const simt::bf16* from) {
+  return load8_bf16(from);
+}
+RIGEL_NATIVE_INLINE void store8(simt::bf16* to, F8 x) {
+  store8_bf16(to, x);
+}
+
+/// The first `count` (0 to 7) lanes; the others read as zero.
+template <class T>
+RIGEL_NATIVE_INLINE F8 load_part(const T* from, int count) {
+  T lanes[8] __attribute__((aligned(32)));
+  __builtin_memset(lanes, 0, sizeof(lanes));
+  __builtin_memcpy(lanes, from, static_cast<std::size_t>(count) * sizeof(T));
+  return load8(lanes);
+}
+template <class T>
+RIGEL_NATIVE_INLINE void store_part(T* to, F8 x, int count) {
+  T lanes[8] __attribute__((aligned(32)));
+  store8(lanes, x);
+  __builtin_memcpy(to, lanes, static_cast<std::size_t>(count) * sizeof(T));
+}
+
+RIGEL_NATIVE_INLINE int smaller(int a, int b) {
+  return a < b ? a : b;
+}
+
+/// Rows of `columns` elements that make one item of Pool::parallel_for worth its hand-over (about 10 us of streaming work).
+RIGEL_NATIVE_INLINE int rows_per_item(std::int64_t columns) {
+  constexpr std::int64_t kItemElements = 32768;
+  return columns >= kItemElements ? 1
+                                  : static_cast<int>(kItemElements / (columns < 1 ? 1 : columns));
 }
 
 /// a * b + c, rounded once.
