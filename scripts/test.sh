@@ -1,0 +1,75 @@
+#!/usr/bin/env bash
+# Installs what is missing, builds, and runs all tests. The last line counts them: "N passed, N failed, N skipped".
+# usage: scripts/test.sh [--quick | --full]
+#   (none)    release build with every test; end-to-end checks on a real model with the native CPU variants and with the
+#             device texts; AddressSanitizer on all unit tests; ThreadSanitizer on the rooms with threads; everything
+#             compiled and linked for CUDA where nvcc is installed
+#   --quick   the release build and its tests alone
+#   --full    as (none), with all of the reference data instead of a part
+set -uo pipefail
+cd "$(dirname "$0")/.."
+source scripts/packages.sh
+
+mode="${1:-}"
+case "$mode" in
+  '' | --quick | --full) ;;
+  *) echo "usage: $0 [--quick | --full]" >&2; exit 2 ;;
+esac
+
+started=$SECONDS
+report=$(mktemp)
+trap 'rm -f "$report"' EXIT
+
+# step NAME COMMAND...: a check that counts as one test.
+step() {
+  local name="$1" begin=$SECONDS
+  shift
+  say "$name"
+  if "$@"; then
+    echo "1 0 0" >>"$report"
+    echo "$name: passed ($((SECONDS - begin)) s)"
+  else
+    echo "0 1 0" >>"$report"
+    echo "FAILED $name ($((SECONDS - begin)) s)"
+  fi
+}
+
+build() {  # PRESET [TARGET...]
+  local preset="$1"
+  shift
+  cmake --preset "$preset" >/dev/null && cmake --build "build/$preset" ${@:+--target "$@"} -- -k 0
+}
+
+tests() {  # PRESET ARGUMENT...
+  local preset="$1" begin=$SECONDS
+  shift
+  say "tests of $preset"
+  python3 scripts/run_tests.py "build/$preset" --report "$report" "$@" ||
+    echo "FAILED tests of $preset ($((SECONDS - begin)) s)"
+}
+
+install_packages "${RIGEL_PACKAGES[@]}" "${RIGEL_TEST_PACKAGES[@]}" || exit 1
+
+step "rooms" python3 scripts/check_rooms.py
+step "format" scripts/check_format.sh
+step "build of cpu-release" build cpu-release
+step "model" scripts/fetch_model.sh smollm2
+tests cpu-release
+step "end to end, native variants" python3 tests/golden/check_model.py --rigel build/cpu-release/rigel --part "${mode:-default}"
+
+if [ "$mode" != --quick ]; then
+  step "end to end, device texts" python3 tests/golden/check_model.py --rigel build/cpu-release/rigel --part "${mode:-default}" --device-texts
+  step "build of asan" build asan
+  tests asan
+  step "build of tsan" build tsan test_simt test_tensor test_kernels test_worker
+  tests tsan --only simt,tensor,kernels,worker
+  if command -v nvcc >/dev/null || [ -x /usr/local/cuda/bin/nvcc ]; then
+    step "build of cuda-release" scripts/build_cuda.sh
+  else
+    echo "no nvcc: the CUDA build is skipped"
+    echo "0 0 1" >>"$report"
+  fi
+fi
+
+say "done after $((SECONDS - started)) s"
+awk '{ p += $1; f += $2; s += $3 } END { printf "%d passed, %d failed, %d skipped\n", p, f, s; exit f > 0 }' "$report"
