@@ -1,0 +1,86 @@
+#include "server/api/prepare.h"
+
+#include "text/text_error.h"
+
+#include <fmt/core.h>
+
+namespace rigel::server {
+namespace {
+
+std::string_view prompt_field(const Prompt& prompt, CallKind kind) {
+  if (std::holds_alternative<ChatPrompt>(prompt)) {
+    return "messages";
+  }
+  return kind == CallKind::kLine && std::holds_alternative<std::vector<std::int32_t>>(prompt)
+             ? "prompt_ids"
+             : "prompt";
+}
+
+}  // namespace
+
+Parsed<std::vector<std::int32_t>> prompt_ids(const Prompt& prompt, bool add_special,
+                                             const TextCodec& codec) {
+  if (const auto* ids = std::get_if<std::vector<std::int32_t>>(&prompt)) {
+    return *ids;
+  }
+  const auto* chat = std::get_if<ChatPrompt>(&prompt);
+  const char* field = chat != nullptr ? "messages" : "prompt";
+  if (!codec.has_tokenizer()) {
+    return ApiError{.message = fmt::format(
+                        "{} needs a tokenizer, and this model has none: give token ids", field),
+                    .param = field};
+  }
+  if (chat != nullptr && !codec.has_chat_template()) {
+    return ApiError{.message = "messages needs a chat template, and this model has none",
+                    .param = field};
+  }
+  try {
+    if (chat != nullptr) {
+      return codec.encode(codec.render(*chat), /*add_special=*/false, /*parse_special=*/true);
+    }
+    return codec.encode(std::get<std::string>(prompt), add_special, /*parse_special=*/false);
+  } catch (const text::TextError& problem) {
+    return ApiError{.message = problem.what(), .param = field};
+  }
+}
+
+Parsed<std::vector<GenerationRequest>> prepare_requests(const GenerationCall& call,
+                                                        const TextCodec& codec,
+                                                        const ServiceLimits& limits) {
+  std::vector<GenerationRequest> requests;
+  requests.reserve(call.prompts.size() * static_cast<std::size_t>(call.num_choices));
+  for (const Prompt& prompt : call.prompts) {
+    Parsed<std::vector<std::int32_t>> ids = prompt_ids(prompt, call.add_special_tokens, codec);
+    if (!ids.ok()) {
+      return std::move(ids.error());
+    }
+    const auto num_tokens = static_cast<std::int64_t>(ids.value().size());
+    const std::string field(prompt_field(prompt, call.kind));
+    if (num_tokens == 0) {
+      return ApiError{.message = fmt::format("{} must hold at least one token, got 0", field),
+                      .param = field};
+    }
+    if (num_tokens >= limits.max_model_len) {
+      return ApiError{.message = fmt::format(
+                          "{} has {} tokens, but this model's context is {} tokens and one must be "
+                          "left for the answer",
+                          field, num_tokens, limits.max_model_len),
+                      .param = field};
+    }
+    GenerationRequest request;
+    request.prompt = std::move(ids.value());
+    request.sampling = call.sampling;
+    if (call.kind == CallKind::kChat && !call.max_tokens_given) {
+      request.sampling.max_tokens = limits.max_model_len - static_cast<int>(num_tokens);
+    }
+    for (int i = 0; i < call.num_choices; ++i) {
+      requests.push_back(request);
+      if (call.sampling.seed) {
+        requests.back().sampling.seed = *call.sampling.seed + static_cast<std::uint64_t>(i);
+      }
+    }
+  }
+  return requests;
+}
+
+}  // namespace rigel::server

@@ -1,0 +1,24 @@
+#pragma once
+
+#include "server/api/generation_call.h"
+#include "server/text_codec.h"
+
+#include <span>
+#include <string>
+#include <vector>
+
+namespace rigel::server {
+
+/// Turns a prompt into token ids: chats through the template (whose special tokens are recognised, none added), texts
+/// with special tokens added if `add_special`. Errors: 400.
+[[nodiscard]] Parsed<std::vector<std::int32_t>> prompt_ids(const Prompt& prompt, bool add_special,
+                                                           const TextCodec& codec);
+
+/// One request a choice, in the order of the answer's choices: prompt 0 choice 0, prompt 0 choice 1, ...
+/// A chat that names no length may fill the context. With a seed, choice i of a prompt draws from seed + i.
+/// Errors: 400, with both numbers where a prompt is longer than the context.
+[[nodiscard]] Parsed<std::vector<GenerationRequest>> prepare_requests(const GenerationCall& call,
+                                                                      const TextCodec& codec,
+                                                                      const ServiceLimits& limits);
+
+}  // namespace rigel::server
