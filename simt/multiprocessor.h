@@ -92,7 +92,8 @@ class Multiprocessor {
   void check_exit(const Warp& warp, unsigned lane_bit);
   void release_after_exit(Warp& warp);
   void release_barrier();
-  WarpGroup& group_of(Warp& warp, WarpOperation operation, unsigned mask, Site site);
+  WarpGroup& join_group(Warp& warp, WarpOperation operation, unsigned mask, Site site);
+  void check_other_groups(const Warp& warp, const WarpGroup& mine);
   void open_group(Warp& warp, WarpGroup& group, WarpOperation operation, unsigned mask, Site site);
   void complete_group(Warp& warp, WarpGroup& group);
 

@@ -67,13 +67,11 @@ void Multiprocessor::release_barrier() {
 Switch Multiprocessor::arrive_at_warp(WarpOperation operation, LaneOperand operand, unsigned mask,
                                       Site site) {
   Warp& warp = warps_[thread_ / 32];
-  const unsigned bit = 1u << thread_ % 32;
-  WarpGroup& group = group_of(warp, operation, mask, site);
+  WarpGroup& group = join_group(warp, operation, mask, site);
   operands_[thread_] = operand.value;
   arguments_[thread_] = static_cast<std::uint8_t>(operand.argument);
   fiber_->sync_object = &group.sync[group.turn];
   race_release(fiber_->sync_object);
-  group.arrived |= bit;
   const unsigned absent = strict_exit_ ? 0 : warp.done | ~warp.exists;
   if ((group.arrived | absent | ~group.mask) == ~0u) {
     complete_group(warp, group);
@@ -81,31 +79,47 @@ Switch Multiprocessor::arrive_at_warp(WarpOperation operation, LaneOperand opera
   return wait_for_others(true);
 }
 
-WarpGroup& Multiprocessor::group_of(Warp& warp, WarpOperation operation, unsigned mask, Site site) {
+// The group that the running lane belongs to, with the lane in it. Groups of overlapping masks may be open at once (lanes
+// 16 to 31 are already at the full-warp shuffle behind a branch in which lanes 0 to 15 shuffle among themselves), but two
+// that wait for each other's lanes are a fault.
+WarpGroup& Multiprocessor::join_group(Warp& warp, WarpOperation operation, unsigned mask,
+                                      Site site) {
   const unsigned bit = 1u << thread_ % 32;
   if ((mask & bit) == 0) [[unlikely]] {
     fail({.kind = FaultKind::kLaneOutsideMask, .site = site, .operation = operation, .mask = mask});
   }
+  WarpGroup* joined = nullptr;
   for (unsigned live = warp.live_groups; live != 0; live &= live - 1) {
     WarpGroup& group = warp.groups[std::countr_zero(live)];
-    if ((group.mask & mask) == 0) {
-      continue;  // another branch's: lanes of disjoint masks need not meet
+    if (group.mask == mask && group.operation == operation && same_site(group.site, site)) {
+      joined = &group;
     }
-    if (group.mask != mask || group.operation != operation || !same_site(group.site, site))
+  }
+  if (joined == nullptr) {
+    joined = &warp.groups[std::countr_one(warp.live_groups)];
+    open_group(warp, *joined, operation, mask, site);
+  }
+  joined->arrived |= bit;
+  if ((warp.live_groups & (warp.live_groups - 1)) != 0) {
+    check_other_groups(warp, *joined);
+  }
+  return *joined;
+}
+
+void Multiprocessor::check_other_groups(const Warp& warp, const WarpGroup& mine) {
+  for (unsigned live = warp.live_groups; live != 0; live &= live - 1) {
+    const WarpGroup& other = warp.groups[std::countr_zero(live)];
+    if (&other != &mine && (other.mask & mine.arrived) != 0 && (mine.mask & other.arrived) != 0)
         [[unlikely]] {
       fail({.kind = FaultKind::kWarpMismatch,
-            .site = site,
-            .other_site = group.site,
-            .operation = operation,
-            .other_operation = group.operation,
-            .mask = mask,
-            .other_mask = group.mask});
+            .site = mine.site,
+            .other_site = other.site,
+            .operation = mine.operation,
+            .other_operation = other.operation,
+            .mask = mine.mask,
+            .other_mask = other.mask});
     }
-    return group;
   }
-  WarpGroup& group = warp.groups[std::countr_one(warp.live_groups)];
-  open_group(warp, group, operation, mask, site);
-  return group;
 }
 
 void Multiprocessor::open_group(Warp& warp, WarpGroup& group, WarpOperation operation,
