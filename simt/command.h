@@ -19,9 +19,10 @@ struct Command {
     kCopy,
     kFill,
     kHostFunction,
-    kMark,   // stores the time for a timed event
-    kWait,   // waits for a moment of another queue
-    kGraph,  // replays a program
+    kMemory,  // a block changes hands: runs even after a failure, like the next two
+    kMark,    // stores the time for a timed event
+    kWait,    // waits for a moment of another queue
+    kGraph,   // replays a program
   };
   using Run = void (*)(void* closure, VirtualDevice& device, DeviceFault& fault);
   static constexpr std::size_t kClosureBytes = 384;

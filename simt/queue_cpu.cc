@@ -97,9 +97,10 @@ void Queue::run_front() {
 }
 
 void Queue::run(Command& command) {
-  const bool keeps_order =
-      command.kind == Command::Kind::kWait || command.kind == Command::Kind::kMark;
-  if (failed() && !keeps_order) {
+  const bool always_runs = command.kind == Command::Kind::kWait ||
+                           command.kind == Command::Kind::kMark ||
+                           command.kind == Command::Kind::kMemory;
+  if (failed() && !always_runs) {
     return device_.skip(command);
   }
   DeviceFault fault;

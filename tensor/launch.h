@@ -64,7 +64,9 @@ inline bool wants_device_text(StreamRef stream, const char* name) {
 
 #else
 
-inline bool wants_device_text(StreamRef, const char*) { return true; }
+inline bool wants_device_text(StreamRef, const char*) {
+  return true;
+}
 
 #endif
 
@@ -122,8 +124,7 @@ template <class Params>
 [[nodiscard]] bool launch_native(StreamRef stream, const char* name, const Traffic& traffic,
                                  void (*function)(simt::Pool&, const Params&),
                                  const Params& params) {
-  if (function == nullptr ||
-      detail::wants_device_text(stream, name)) {
+  if (function == nullptr || detail::wants_device_text(stream, name)) {
     return false;
   }
   return enqueue_native(stream, name, traffic, function, params);

@@ -50,10 +50,14 @@ std::vector<TraceSpan> TraceRing::snapshot() const {
   return result;
 }
 
-TraceRange::TraceRange(const Device& device, const char* name) : ring_(device.trace()) {
+TraceRange::TraceRange([[maybe_unused]] const char* name) {
 #if defined(RIGEL_DEVICE_CUDA)
   nvtxRangePushA(name);
 #endif
+}
+
+TraceRange::TraceRange(const Device& device, const char* name) : TraceRange(name) {
+  ring_ = device.trace();
   if (ring_ != nullptr) {
     span_ = {name, now_ns(), 0};
   }

@@ -58,12 +58,14 @@ class TraceRing {
 class TraceRange {
  public:
   TraceRange(const Device& device, const char* name);
+  /// The NVTX range alone, where no device is at hand.
+  explicit TraceRange(const char* name);
   ~TraceRange();
   TraceRange(const TraceRange&) = delete;
   TraceRange& operator=(const TraceRange&) = delete;
 
  private:
-  TraceRing* ring_;
+  TraceRing* ring_ = nullptr;
   TraceSpan span_;
 };
 

@@ -30,6 +30,15 @@ class TensorView {
       stride *= shape[dim];
     }
   }
+  /// A view with strides of its own, one a dimension.
+  TensorView(Byte* data, Dtype dtype, const Shape& shape, std::span<const std::int64_t> strides)
+      : data_(data), dtype_(dtype), shape_(shape) {
+    RIGEL_CHECK(strides.size() == static_cast<std::size_t>(shape.rank()),
+                "a stride for each dimension: got {} for {}", strides.size(), to_string(shape));
+    for (std::size_t dim = 0; dim < strides.size(); ++dim) {
+      strides_[dim] = strides[dim];
+    }
+  }
   /// From the mutable view of the same space.
   template <class Other>
   requires(std::is_const_v<Byte> && !std::is_const_v<Other>)
@@ -46,6 +55,9 @@ class TensorView {
   [[nodiscard]] std::int64_t dim(int index) const { return shape_[index]; }
   [[nodiscard]] std::int64_t stride(int index) const {
     return strides_[static_cast<std::size_t>(index)];
+  }
+  [[nodiscard]] std::span<const std::int64_t> strides() const {
+    return {strides_, static_cast<std::size_t>(shape_.rank())};
   }
   [[nodiscard]] std::int64_t num_elements() const { return shape_.num_elements(); }
   /// Bytes of the elements (not of the strided extent).
