@@ -10,24 +10,26 @@
 namespace rigel::kernels {
 namespace {
 
-std::unique_ptr<GemmBackend> make_backend(Device& device, GemmLibrary library) {
+/// The library that `options` ask for; null for our own code alone.
+std::unique_ptr<GemmBackend> make_library(Device& device, GemmLibrary library) {
   if (library == GemmLibrary::kOwn) {
-    return make_own_gemm(device);
+    return nullptr;
   }
   const GemmLibrary vendor = device.is_cuda() ? GemmLibrary::kCublasLt : GemmLibrary::kOneDnn;
+  if (library == GemmLibrary::kAuto) {
+    return make_library_gemm(device, /*is_required=*/false);
+  }
   const char* name = library == GemmLibrary::kCublasLt ? "cuBLASLt" : "oneDNN";
-  if (library != GemmLibrary::kAuto && library != vendor) {
+  if (library != vendor) {
     throw std::invalid_argument(fmt::format(
         "GEMM library {} does not run on device '{}'; choose auto or own", name, device.name()));
   }
-  if (auto backend = make_library_gemm(device, /*required=*/library == vendor)) {
-    return backend;
-  }
-  if (library == vendor) {
+  auto backend = make_library_gemm(device, /*is_required=*/true);
+  if (backend == nullptr) {
     throw std::invalid_argument(
         fmt::format("GEMM library {} could not be loaded; choose auto or own", name));
   }
-  return make_own_gemm(device);
+  return backend;
 }
 
 Dtype output_dtype(const GemmCall& call) {
@@ -56,16 +58,21 @@ void check_call(const GemmCall& call) {
 }  // namespace
 
 Gemm::Gemm(Device& device, const GemmOptions& options)
-    : backend_(make_backend(device, options.library)) {}
+    : own_(make_own_gemm(device)), library_(make_library(device, options.library)) {}
 Gemm::~Gemm() = default;
 Gemm::Gemm(Gemm&&) noexcept = default;
 Gemm& Gemm::operator=(Gemm&&) noexcept = default;
 
+GemmBackend& Gemm::backend_of(const GemmWeight& weight) const {
+  const bool is_own = weight.layout() == GemmLayout::kPanels;
+  RIGEL_CHECK(is_own || library_ != nullptr,
+              "the weight was packed for a GEMM library, this Gemm is {}", description());
+  return is_own ? *own_ : *library_;
+}
+
 void Gemm::prepare(const GemmWeight& weight, const GemmUse& use) {
-  RIGEL_CHECK(weight.layout() == backend_->layout(),
-              "the weight was built for another GEMM library than {}", backend_->description());
   RIGEL_CHECK(use.max_rows > 0, "max_rows must be positive, got {}", use.max_rows);
-  backend_->prepare(weight, use);
+  backend_of(weight).prepare(weight, use);
 }
 
 void Gemm::run(StreamRef stream, DeviceView out, ConstDeviceView x, const GemmWeight& weight,
@@ -73,12 +80,13 @@ void Gemm::run(StreamRef stream, DeviceView out, ConstDeviceView x, const GemmWe
   const GemmCall call = {.out = out, .x = x, .weight = weight, .bias = bias, .output = output};
   check_call(call);
   if (call.num_rows() > 0) {
-    backend_->run(stream, call);
+    backend_of(weight).run(stream, call);
   }
 }
 
 std::string Gemm::description() const {
-  return backend_->description();
+  return library_ == nullptr ? own_->description()
+                             : fmt::format("{}, {}", library_->description(), own_->description());
 }
 
 }  // namespace rigel::kernels

@@ -32,7 +32,7 @@ class GemmBackend {
  public:
   virtual ~GemmBackend() = default;
   [[nodiscard]] virtual std::string description() const = 0;
-  [[nodiscard]] virtual GemmLayout layout() const = 0;
+  /// Null where the library can't multiply this shape, or not with the promised bits: then our own code does.
   [[nodiscard]] virtual std::unique_ptr<GemmWeightPacker> make_packer(Dtype dtype,
                                                                       std::int64_t num_rows,
                                                                       std::int64_t num_columns) = 0;
@@ -40,11 +40,11 @@ class GemmBackend {
   virtual void run(StreamRef stream, const GemmCall& call) = 0;
 };
 
-/// Our own code; always there.
+/// Our own code: serves every shape.
 [[nodiscard]] std::unique_ptr<GemmBackend> make_own_gemm(Device& device);
 
-/// The vendor's library of this build (oneDNN or cuBLASLt), or null where it can't be loaded or, unless it is `required`,
-/// where it would break the promise on bits.
-[[nodiscard]] std::unique_ptr<GemmBackend> make_library_gemm(Device& device, bool required);
+/// The vendor's library of this build (oneDNN or cuBLASLt); null where it can't be loaded. `is_required`: it takes every
+/// shape that it can multiply, whatever the bits.
+[[nodiscard]] std::unique_ptr<GemmBackend> make_library_gemm(Device& device, bool is_required);
 
 }  // namespace rigel::kernels

@@ -51,8 +51,6 @@ class OwnGemm final : public GemmBackend {
     return native_level() == NativeLevel::kV4 ? "own (AVX512)" : "own (AVX2)";
   }
 
-  GemmLayout layout() const override { return GemmLayout::kPanels; }
-
   std::unique_ptr<GemmWeightPacker> make_packer(Dtype dtype, std::int64_t num_rows,
                                                 std::int64_t num_columns) override {
     return make_panel_packer(device_, dtype, num_rows, num_columns);

@@ -22,7 +22,12 @@ GemmWeightBuilder::GemmWeightBuilder(Gemm& gemm, Dtype dtype, std::int64_t num_r
   RIGEL_CHECK(num_rows > 0 && num_rows <= kMaxGemmExtent && num_columns > 0 &&
                   num_columns <= kMaxGemmExtent,
               "a weight has 1 to 2^30 rows and columns, got ({}, {})", num_rows, num_columns);
-  packer_ = gemm.backend_->make_packer(dtype, num_rows, num_columns);
+  if (gemm.library_ != nullptr) {
+    packer_ = gemm.library_->make_packer(dtype, num_rows, num_columns);
+  }
+  if (packer_ == nullptr) {
+    packer_ = gemm.own_->make_packer(dtype, num_rows, num_columns);
+  }
 }
 
 GemmWeightBuilder::~GemmWeightBuilder() = default;
