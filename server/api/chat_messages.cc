@@ -21,26 +21,8 @@ std::optional<std::string> joined_text(const Json& parts) {
   return text;
 }
 
-/// Copies reasoning to the two names that templates look for.
-void spread_reasoning(Json& message) {
-  for (const char* name : {"reasoning_content", "thinking", "reasoning"}) {
-    if (message.contains(name)) {
-      const Json reasoning = message[name];
-      Json spread = {{"thinking", reasoning}};
-      for (const auto& [key, value] : message.items()) {
-        if (key != "thinking") {
-          spread[key] = value;
-        }
-      }
-      spread["reasoning_content"] = reasoning;
-      message = std::move(spread);
-      return;
-    }
-  }
-}
-
-/// Checks and tidies one message. Returns what is wrong, or nothing.
-std::optional<std::string> tidy_message(Json& message) {
+/// Checks one message and makes its content a string. Returns what is wrong, or nothing.
+std::optional<std::string> check_message(Json& message) {
   if (!message.is_object()) {
     return fmt::format("must hold objects, got {}", shown(message));
   }
@@ -60,14 +42,6 @@ std::optional<std::string> tidy_message(Json& message) {
     return fmt::format("must have a content that is a string, a list of text parts or null, got {}",
                        shown(*content));
   }
-  Json kept = Json::object();
-  for (const auto& [key, value] : message.items()) {
-    if (!value.is_null()) {
-      kept[key] = value;
-    }
-  }
-  message = std::move(kept);
-  spread_reasoning(message);
   return std::nullopt;
 }
 
@@ -99,7 +73,7 @@ ChatPrompt read_chat_prompt(JsonFields& fields) {
   }
   Json messages = *given;
   for (Json& message : messages) {
-    if (const auto wrong = tidy_message(message)) {
+    if (const auto wrong = check_message(message)) {
       fields.fail("messages", "messages " + *wrong);
       return prompt;
     }

@@ -1,0 +1,323 @@
+#include "server/command_line.h"
+
+#include "server/commands/commands.h"
+#include "server/config.h"
+#include "server/log.h"
+#include "server/version.h"
+
+#include <CLI/CLI.hpp>
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <exception>
+#include <functional>
+#include <stdexcept>
+
+namespace rigel::server {
+namespace {
+
+/// Everything that the command line can say, and what is to be done.
+struct CommandLine {
+  std::string config;  // read before parsing; here so that the option exists
+  std::string log_level = "info";
+  WorkerOptions worker;
+  ServeOptions serve;
+  GenerateOptions generate;
+  ScoreOptions score;
+  TextOptions text;
+  RenderOptions render;
+  InspectOptions inspect;
+  BenchThroughputOptions bench;
+  std::function<int()> command;
+};
+
+CLI::Validator positive(const char* unit) {
+  return CLI::Range(1, 1 << 30).description(unit);
+}
+
+/// An option that this build cannot honour is refused: accepting it would promise something that is not there. `harmless` is
+/// the value, if any, that describes what this build does.
+void refuse_option(CLI::App& app, const std::string& name, const std::string& harmless) {
+  app.add_option_function<std::string>(
+         name,
+         [name, harmless](const std::string& value) {
+           if (value != harmless) {
+             throw CLI::ValidationError(name,
+                                        fmt::format("{} is not available in this build", value));
+           }
+         },
+         "not available in this build")
+      ->group("");
+}
+
+/// vLLM's options of an engine that this build has no counterpart for. Those that switch something off are true statements.
+void add_future_options(CLI::App& app) {
+  for (const char* name : {"--no-enable-prefix-caching", "--no-async-scheduling", "--enforce-eager",
+                           "--no-preplan", "--no-early-speculation"}) {
+    app.add_flag(std::string(name), std::string("always so in this build"))->group("Engine");
+  }
+  refuse_option(app, "--capture", "eager");
+  refuse_option(app, "--steps-per-launch", "1");
+  for (const char* name : {"--graph-slots", "--max-consecutive-steps", "--yield-hold-ms"}) {
+    refuse_option(app, name, "");
+  }
+}
+
+void add_model(CLI::App& app, std::string& model) {
+  app.add_option("model,--model", model, "a GGUF file or a Hugging Face directory")->required();
+}
+
+void add_program_options(CLI::App& app, CommandLine& line) {
+  app.add_option("--config", line.config, "YAML file with any of these options");
+  app.add_option("--log-level", line.log_level,
+                 "trace, debug, info, warning, error, critical or off")
+      ->capture_default_str();
+}
+
+void add_engine_options(CLI::App& app, CommandLine& line) {
+  add_program_options(app, line);
+  WorkerOptions& worker = line.worker;
+  app.add_option("--device", worker.device, "auto, cpu, cuda or cuda:i")
+      ->capture_default_str()
+      ->group("Engine");
+  app.add_option("--dtype", worker.dtype, "auto (bfloat16), bfloat16 or float32")
+      ->check(CLI::IsMember({"auto", "bfloat16", "float32"}))
+      ->capture_default_str()
+      ->group("Engine");
+  app.add_option("--threads", worker.num_threads, "of the CPU device; default one a core")
+      ->check(positive("THREADS"))
+      ->group("Engine");
+  app.add_option("--max-model-len", worker.max_model_len,
+                 "prompt plus answer; default the model's own")
+      ->check(positive("TOKENS"))
+      ->group("Engine");
+  app.add_option("--max-num-seqs", worker.max_num_seqs,
+                 "requests that run together; default 64 on cpu, 512 on cuda")
+      ->check(positive("REQUESTS"))
+      ->group("Engine");
+  app.add_option("--max-num-batched-tokens", worker.max_num_batched_tokens,
+                 "of a step; default 512 on cpu, 8192 on cuda")
+      ->check(positive("TOKENS"))
+      ->group("Engine");
+  app.add_option_function<std::string>(
+         "--kv-cache-memory-bytes",
+         [&worker](const std::string& size) {
+           try {
+             worker.kv_cache_memory_bytes = parse_size(size);
+           } catch (const std::invalid_argument& problem) {
+             throw CLI::ValidationError("--kv-cache-memory-bytes", problem.what());
+           }
+         },
+         "with K, M or G; default 1G on cpu, 90 % of free memory on cuda")
+      ->group("Engine");
+  app.add_option("--block-size", worker.block_size, "tokens a page of the KV cache")
+      ->check(CLI::IsMember({16, 32, 64}))
+      ->capture_default_str()
+      ->group("Engine");
+  app.add_option("--max-waiting", worker.max_waiting,
+                 "requests that may wait before more are refused")
+      ->check(positive("REQUESTS"))
+      ->capture_default_str()
+      ->group("Engine");
+  app.add_option("--seed", worker.seed, "base of the seeds of requests that bring none")
+      ->capture_default_str()
+      ->group("Engine");
+  add_future_options(app);
+}
+
+void add_jsonl(CLI::App& app, std::string& file, bool required) {
+  app.add_option("--jsonl", file, "one JSON object a line; - for stdin")->required(required);
+}
+
+void add_serve(CLI::App& app, CommandLine& line) {
+  CLI::App& serve =
+      *app.add_subcommand("serve", "serve a model over HTTP, with OpenAI's interface");
+  ServeOptions& options = line.serve;
+  add_model(serve, options.model);
+  serve.add_option("--host", options.host, "address to listen on")->capture_default_str();
+  serve.add_option("--port", options.port, "0: any free one")->capture_default_str();
+  serve.add_option("--served-model-name", options.served_model_name,
+                   "default: the model's own name");
+  serve.add_option("--api-key", options.api_keys, "callers must bring one of these")
+      ->delimiter(',');
+  serve
+      .add_option("--shutdown-timeout", options.shutdown_timeout_s,
+                  "seconds that running requests get after SIGTERM")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  add_engine_options(serve, line);
+  serve.callback([&line] {
+    line.command = [&line] {
+      line.serve.worker = line.worker;
+      return run_serve(line.serve);
+    };
+  });
+}
+
+void add_generate(CLI::App& app, CommandLine& line) {
+  CLI::App& generate =
+      *app.add_subcommand("generate", "continue a prompt, chat, or run a file of requests");
+  GenerateOptions& options = line.generate;
+  add_model(generate, options.model);
+  CLI::Option* prompt =
+      generate.add_option("prompt", options.prompt, "without one, each line of stdin is a turn");
+  generate.add_option("--jsonl", options.jsonl, "one request a line, run together; - for stdin")
+      ->excludes(prompt);
+  generate.add_flag("--raw", options.raw, "no chat template");
+  generate.add_option("--max-tokens", options.max_tokens)
+      ->check(positive("TOKENS"))
+      ->capture_default_str();
+  generate.add_option("--temperature", options.temperature, "default: the model's")
+      ->check(CLI::Range(0.0, 2.0));
+  generate.add_option("--top-p", options.top_p, "default: the model's")
+      ->check(CLI::Range(1e-6, 1.0));
+  generate.add_option("--top-k", options.top_k, "0: off; default: the model's")
+      ->check(CLI::NonNegativeNumber);
+  generate.add_option("--min-p", options.min_p)->check(CLI::Range(0.0, 1.0));
+  generate.add_option("--repetition-penalty", options.repetition_penalty)
+      ->check(CLI::PositiveNumber);
+  generate.add_option("--stop", options.stop,
+                      "text that ends the answer; may be given several times");
+  generate.add_flag("--ignore-eos", options.ignore_eos, "go on after the end token");
+  add_engine_options(generate, line);
+  generate.callback([&line] {
+    line.command = [&line] {
+      line.generate.worker = line.worker;
+      return run_generate(line.generate);
+    };
+  });
+}
+
+void add_score(CLI::App& app, CommandLine& line) {
+  CLI::App& score = *app.add_subcommand("score", "log-probabilities of given text");
+  ScoreOptions& options = line.score;
+  add_model(score, options.model);
+  add_jsonl(score, options.jsonl, /*required=*/true);
+  score.add_option("--top", options.num_top, "show the best K tokens after each position")
+      ->check(CLI::Range(0, 1000));
+  score.add_option("--dump-logits", options.dump_folder,
+                   "folder for the logits after each line's last token");
+  add_engine_options(score, line);
+  score.callback([&line] {
+    line.command = [&line] {
+      line.score.worker = line.worker;
+      return run_score(line.score);
+    };
+  });
+}
+
+void add_text_commands(CLI::App& app, CommandLine& line) {
+  const auto add = [&](const char* name, const char* what, int (*run)(const TextOptions&)) {
+    CLI::App& command = *app.add_subcommand(name, what);
+    add_model(command, line.text.model);
+    add_jsonl(command, line.text.jsonl, /*required=*/true);
+    add_program_options(command, line);
+    command.callback([&line, run] { line.command = [&line, run] { return run(line.text); }; });
+  };
+  add("tokenize", "text to token ids", run_tokenize);
+  add("detokenize", "token ids to text", run_detokenize);
+
+  CLI::App& render = *app.add_subcommand("render", "chat messages to prompt text");
+  CLI::Option* model =
+      render.add_option("model,--model", line.render.model, "whose chat template to use");
+  render.add_option("--template", line.render.template_file, "a file with the chat template")
+      ->excludes(model);
+  add_jsonl(render, line.render.jsonl, /*required=*/true);
+  add_program_options(render, line);
+  render.callback([&line] {
+    if (line.render.model.empty() && line.render.template_file.empty()) {
+      throw CLI::RequiredError("MODEL or --template");
+    }
+    line.command = [&line] { return run_render(line.render); };
+  });
+}
+
+void add_inspect(CLI::App& app, CommandLine& line) {
+  CLI::App& inspect =
+      *app.add_subcommand("inspect", "what a model holds and the memory it takes here");
+  add_model(inspect, line.inspect.model);
+  inspect.add_flag("--json", line.inspect.json, "one JSON object");
+  add_engine_options(inspect, line);
+  inspect.callback([&line] {
+    line.command = [&line] {
+      line.inspect.worker = line.worker;
+      return run_inspect(line.inspect);
+    };
+  });
+}
+
+void add_bench(CLI::App& app, CommandLine& line) {
+  CLI::App& bench = *app.add_subcommand("bench", "measurements");
+  bench.require_subcommand(1);
+  CLI::App& throughput =
+      *bench.add_subcommand("throughput", "tokens a second at several numbers of requests");
+  BenchThroughputOptions& options = line.bench;
+  add_model(throughput, options.model);
+  throughput
+      .add_option("--concurrency", options.concurrency, "requests together, with commas between")
+      ->delimiter(',')
+      ->check(positive("REQUESTS"))
+      ->capture_default_str();
+  throughput.add_option("--input-len", options.input_len)
+      ->check(positive("TOKENS"))
+      ->capture_default_str();
+  throughput.add_option("--output-len", options.output_len)
+      ->check(CLI::Range(2, 1 << 30))
+      ->capture_default_str();
+  throughput.add_flag("--json", options.json, "one JSON object");
+  add_engine_options(throughput, line);
+  throughput.callback([&line] {
+    line.command = [&line] {
+      line.bench.worker = line.worker;
+      return run_bench_throughput(line.bench);
+    };
+  });
+}
+
+int run_guarded(const std::function<int()>& command) {
+  try {
+    return command();
+  } catch (const std::invalid_argument& problem) {
+    fmt::print(stderr, "rigel: {}\n", problem.what());
+    return kWrongUsage;
+  } catch (const std::exception& problem) {
+    fmt::print(stderr, "rigel: {}\n", problem.what());
+    return kFailed;
+  }
+}
+
+int parse_and_run(std::vector<std::string> arguments) {
+  CommandLine line;
+  CLI::App app("Rigel: a serving engine for composite any-to-any models", "rigel");
+  app.set_version_flag("--version", std::string(kVersion));
+  app.require_subcommand(1);
+  add_serve(app, line);
+  add_generate(app, line);
+  add_score(app, line);
+  add_text_commands(app, line);
+  add_inspect(app, line);
+  add_bench(app, line);
+  merge_config_file(arguments);
+  read_environment(line.worker);
+  try {
+    std::reverse(arguments.begin(), arguments.end());  // the order in which the library takes them
+    app.parse(std::move(arguments));
+  } catch (const CLI::ParseError& problem) {
+    return app.exit(problem) == 0 ? kDone : kWrongUsage;
+  }
+  if (!configure_log(line.log_level)) {
+    throw std::invalid_argument(fmt::format(
+        "--log-level must be trace, debug, info, warning, error, critical or off, got '{}'",
+        line.log_level));
+  }
+  return line.command();
+}
+
+}  // namespace
+
+int run_command_line(int argc, const char* const* argv) {
+  return run_guarded([&] { return parse_and_run({argv + 1, argv + argc}); });
+}
+
+}  // namespace rigel::server

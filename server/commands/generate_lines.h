@@ -1,0 +1,12 @@
+#pragma once
+
+#include "server/text_codec.h"
+
+#include <string>
+
+namespace rigel::server {
+
+/// `generate --jsonl`: all lines run together, answers in the order of the lines. Returns the exit code.
+int generate_lines(const std::string& file, const TextCodec& codec, InferenceService& service);
+
+}  // namespace rigel::server
