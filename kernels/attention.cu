@@ -37,12 +37,11 @@ std::int64_t token_bytes(std::int64_t num_tokens) {
 
 AttentionParams check_attention(const AttentionArgs& args) {
   const Dtype dtype = args.q.dtype();
-  check_tensor(args.q, dtype, {-1, -1, -1}, "q");
+  check_tensor(args.q, dtype, {-1, -1}, "q");
+  check_dense(args.kv_layer, dtype, {-1, 2, -1, -1, -1}, "kv_layer");
   const std::int64_t num_tokens = args.q.dim(0);
-  const std::int64_t num_heads = args.q.dim(1);
-  const std::int64_t head_size = args.q.dim(2);
-  check_dense(args.out, dtype, {num_tokens, num_heads * head_size}, "out");
-  check_dense(args.kv_layer, dtype, {-1, 2, -1, -1, head_size}, "kv_layer");
+  const std::int64_t head_size = args.kv_layer.dim(4);
+  check_dense(args.out, dtype, {num_tokens, args.q.dim(1)}, "out");
   check_dense(args.page_table, Dtype::kI32, {-1, -1}, "page_table");
   check_dense(args.token_rows, Dtype::kI32, {num_tokens}, "token_rows");
   check_dense(args.positions, Dtype::kI32, {num_tokens}, "positions");
@@ -50,15 +49,17 @@ AttentionParams check_attention(const AttentionArgs& args) {
   const std::int64_t page_size = args.kv_layer.dim(3);
   RIGEL_CHECK(head_size % 8 == 0 && head_size >= 8 && head_size <= kMaxHeadSize,
               "the head size is a multiple of 8 up to 256, got {}", head_size);
+  RIGEL_CHECK(args.q.dim(1) % head_size == 0, "q has {} columns, not whole heads of {}",
+              args.q.dim(1), head_size);
+  const std::int64_t num_heads = args.q.dim(1) / head_size;
   RIGEL_CHECK(num_kv_heads > 0 && num_heads % num_kv_heads == 0 &&
                   num_heads / num_kv_heads <= kMaxHeadsPerKvHead,
               "heads are 1 to 16 times the kv heads, got {} and {}", num_heads, num_kv_heads);
   RIGEL_CHECK(page_size >= 16 && std::has_single_bit(static_cast<std::uint64_t>(page_size)),
               "the page size is a power of two of at least 16, got {}", page_size);
   RIGEL_CHECK(args.window >= 0, "the window is not negative, got {}", args.window);
-  RIGEL_CHECK(num_tokens == 0 || (args.q.stride(2) == 1 && args.q.stride(0) % 8 == 0 &&
-                                  (num_heads == 1 || args.q.stride(1) == head_size)),
-              "q has dense heads and a row stride of a multiple of 8, got {}", args.q.stride(0));
+  RIGEL_CHECK(num_tokens == 0 || (args.q.stride(1) == 1 && args.q.stride(0) % 8 == 0),
+              "q has dense rows and a row stride of a multiple of 8, got {}", args.q.stride(0));
   RIGEL_CHECK(is_aligned16(args.q) && is_aligned16(args.kv_layer),
               "q and kv_layer must be 16-byte aligned");
   return AttentionParams{.q = args.q.raw(),

@@ -9,7 +9,7 @@
 namespace rigel::kernels {
 
 /// Causal attention of a step's tokens over the paged KV cache of one layer.
-///   out (T, H * D) T    q (T, H, D) T, rows any multiple of 8 elements apart (it may lie inside the qkv matrix)
+///   out (T, H * D) T    q (T, H * D) T, rows any multiple of 8 elements apart (it may lie inside the qkv matrix)
 ///   kv_layer (P, 2, G, S, D) T    page_table (R, Pmax) i32    token_rows (T) i32    positions (T) i32
 /// Each token is a query of its own: at position p of row r it sees the keys max(0, p - window + 1) to p of r's pages, which
 /// rotary_append_kv has written before. score = q.k * scale, or soft_cap * tanh(q.k * scale / soft_cap). Tokens of row -1

@@ -15,7 +15,7 @@ inline constexpr int kMaxHeadsPerKvHead = 16;
 
 /// What both phases of attention share; see attention.h for the meaning of each tensor.
 struct AttentionParams {
-  const void* q;                   // (T, H, D) T, rows of q_stride elements
+  const void* q;                   // (T, H * D) T, rows of q_stride elements
   void* out;                       // (T, H, D) T, contiguous
   const void* kv;                  // (P, 2, G, S, D) T
   const std::int32_t* page_table;  // (R, page_table_stride)

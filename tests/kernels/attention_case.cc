@@ -195,7 +195,7 @@ AttentionArgs AttentionTest::upload_case(const AttentionCase& problem, std::pair
   }
   AttentionArgs args;
   args.out = output(problem.dtype, {num_tokens, heads * d});
-  args.q = upload(problem.dtype, {num_tokens, heads + 2 * kv_heads, d}, qkv).slice(1, 0, heads);
+  args.q = upload(problem.dtype, {num_tokens, width}, qkv).slice(1, 0, heads * d);
   args.kv_layer = upload(problem.dtype, {num_pages, 2, kv_heads, s, d}, cache);
   args.page_table = upload({static_cast<std::int64_t>(problem.requests.size()), max_pages}, table);
   args.token_rows = upload({num_tokens}, rows);
