@@ -117,4 +117,15 @@ __global__ void __launch_bounds__(BLOCK) gemm_kernel(GemmParams p) {
   }
 }
 
+/// One output a thread: `p.x` holds the sums (M, N) f32.
+template <class T, int BLOCK>
+__global__ void __launch_bounds__(BLOCK) gemm_add_bias_kernel(GemmParams p) {
+  const int row = blockIdx.x;
+  const int column = blockIdx.y * BLOCK + threadIdx.x;
+  if (column < p.num_columns) {
+    const float sum = static_cast<const float*>(p.x)[row * p.x_row_stride + column];
+    gemm_store<T>(p, row, column, sum);
+  }
+}
+
 }  // namespace rigel::kernels

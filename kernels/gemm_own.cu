@@ -9,12 +9,14 @@
 #include "tensor/device.h"
 #include "tensor/launch.h"
 
-#include <algorithm>
+#include <memory>
+#include <vector>
 
 namespace rigel::kernels {
 namespace {
 
 constexpr int kBlock = 128;
+constexpr int kBiasBlock = 256;
 // Decode steps of few rows take the flat tile: idle rows of the tall one would cost eight times the arithmetic.
 constexpr int kFlatRows = kBlock / kGemmPanelColumns;
 constexpr int kTallRows = 64;
@@ -61,8 +63,8 @@ class OwnGemm final : public GemmBackend {
       return;
     }
     const std::int64_t num_floats = use.max_rows * widened_stride(weight.num_columns());
-    if (num_floats * std::int64_t{sizeof(float)} > widened_.num_bytes()) {
-      widened_ = DeviceBuffer(device_, Dtype::kF32, {num_floats});
+    if (num_floats * std::int64_t{sizeof(float)} > widened_bytes()) {
+      widened_.emplace_back(device_, Dtype::kF32, Shape{num_floats});
     }
   }
 
@@ -81,18 +83,20 @@ class OwnGemm final : public GemmBackend {
     return (num_columns + 15) / 16 * 16 + 16;
   }
 
+  std::int64_t widened_bytes() const { return widened_.empty() ? 0 : widened_.back().num_bytes(); }
+
   GemmParams params_of(const GemmCall& call) const {
     const GemmWeight& weight = call.weight;
     const bool is_bf16 = weight.dtype() == Dtype::kBf16;
     const std::int64_t stride = widened_stride(weight.num_columns());
     RIGEL_CHECK(device_.is_cuda() || !is_bf16 ||
-                    call.num_rows() * stride * std::int64_t{sizeof(float)} <= widened_.num_bytes(),
+                    call.num_rows() * stride * std::int64_t{sizeof(float)} <= widened_bytes(),
                 "{} rows of depth {} were not prepared", call.num_rows(), weight.num_columns());
     return {.x = call.x.raw(),
             .weight = weight.raw(),
             .bias = call.bias.defined() ? call.bias.data<float>() : nullptr,
             .out = call.out.raw(),
-            .widened = reinterpret_cast<float*>(widened_.raw()),
+            .widened = widened_.empty() ? nullptr : reinterpret_cast<float*>(widened_.back().raw()),
             .x_row_stride = call.x.stride(0),
             .out_row_stride = call.out.stride(0),
             .widened_row_stride = stride,
@@ -105,7 +109,8 @@ class OwnGemm final : public GemmBackend {
 
   Device& device_;
   bool runs_device_text_;
-  DeviceBuffer widened_;  // x of the native variant as f32
+  // x as f32 for the native variant. The last one serves; captured graphs may point to the others.
+  std::vector<DeviceBuffer> widened_;
 };
 
 }  // namespace
@@ -131,6 +136,22 @@ LaunchPlan gemm_plan(const GemmParams& params) {
               static_cast<unsigned>((params.num_rows + rows - 1) / rows)),
           .block = dim3(kBlock),
           .traffic = gemm_traffic(params)};
+}
+
+void gemm_add_bias(StreamRef stream, const GemmParams& params) {
+  const std::int64_t num_values = std::int64_t{params.num_rows} * params.num_columns;
+  const std::int64_t value_bytes =
+      params.output == GemmOutput::kActivation && params.is_bf16 ? 2 : 4;
+  const LaunchPlan plan = {
+      .grid = dim3(static_cast<unsigned>(params.num_rows),
+                   static_cast<unsigned>((params.num_columns + kBiasBlock - 1) / kBiasBlock)),
+      .block = dim3(kBiasBlock),
+      .traffic = {.read_bytes = (num_values + params.num_columns) * 4,
+                  .written_bytes = num_values * value_bytes,
+                  .flops = num_values}};
+  dispatch_activation(params.is_bf16 ? Dtype::kBf16 : Dtype::kF32, [&]<class T>() {
+    launch<gemm_add_bias_kernel<T, kBiasBlock>>(stream, "gemm_add_bias", plan, params);
+  });
 }
 
 std::unique_ptr<GemmBackend> make_own_gemm(Device& device) {

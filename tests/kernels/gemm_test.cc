@@ -280,6 +280,38 @@ TEST_F(GemmTest, TheDeviceTextGivesTheBitsOfTheNativeVariant) {
   }
 }
 
+TEST_F(GemmTest, ABiasAddedAfterwardsGivesWhatTheProductWithBiasGives) {
+  in_every_mode([&] {
+    for (Problem problem : problems_of_size(5, 300, 7)) {
+      problem.has_bias = true;
+      const Operands operands = make_operands(problem);
+      Gemm gemm(device(), {.library = GemmLibrary::kOwn});
+      const GemmWeight weight = build_weight(gemm, problem, operands.weight);
+      prepare(gemm, weight, problem);
+      const auto expected = multiply(gemm, weight, problem, operands, 0, 5);
+
+      Problem sums_problem = problem;
+      sums_problem.output = GemmOutput::kFloat;
+      sums_problem.has_bias = false;
+      const auto sums = multiply(gemm, weight, sums_problem, operands, 0, 5);
+      const DeviceView out = problem.output == GemmOutput::kAccumulate
+                                 ? upload(Dtype::kF32, {5, 300}, operands.before)
+                                 : output(output_dtype(problem), {5, 300});
+      gemm_add_bias(stream(), {.x = upload(Dtype::kF32, {5, 300}, sums).raw(),
+                               .bias = upload(Dtype::kF32, {300}, operands.bias).data<float>(),
+                               .out = out.raw(),
+                               .x_row_stride = 300,
+                               .out_row_stride = 300,
+                               .num_rows = 5,
+                               .num_columns = 300,
+                               .depth = 7,
+                               .output = problem.output,
+                               .is_bf16 = problem.dtype == Dtype::kBf16});
+      EXPECT_EQ(download_floats(out), expected) << name_of_problem(problem);
+    }
+  });
+}
+
 TEST_F(GemmTest, ARowHasTheSameBitsAtAnyNumberOfRowsAndAnyPlace) {
   in_default_mode([&] {
     for (const Problem& problem : problems_of_size(65, 509, 576)) {
