@@ -60,7 +60,7 @@ void Engine::prepare_context(const ExecutingBatch& batch, Slot& slot) {
 AdmitOutcome Engine::launch(const ExecutingBatch& batch) {
   RIGEL_CHECK(num_in_flight() < kMaxInFlight, "{} steps are in flight already", num_in_flight());
   RIGEL_CHECK(!batch.empty(), "a step has at least one lane");
-  const TraceRange range("engine.launch");
+  const TraceRange range(device_, "engine.launch");
   Slot& slot = slot_of(last_launched_ + 1);
   prepare_context(batch, slot);
 
@@ -106,7 +106,7 @@ void Engine::run_forward(const ExecutingBatch& batch) {
 
 HostRows Engine::complete() {
   RIGEL_CHECK(num_in_flight() > 0, "no step is in flight");
-  const TraceRange range("engine.complete");
+  const TraceRange range(device_, "engine.complete");
   slot_of(last_completed_ + 1).completed.synchronize();
   ++last_completed_;
   for (Resource* resource : runner_.order()) {

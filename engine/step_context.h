@@ -29,33 +29,33 @@ struct AttentionPlan {
   ConstDeviceView prefill_tiles;       // (n, 2) i32 {first token, count}
 };
 
+/// Columns by sampling lane (S), in the order of the step's lanes. Penalty columns are there where a lane has penalties, the
+/// log-probability column where a lane asks for some.
 struct SamplerPlan {
   std::int64_t num_lanes = 0;
-  std::int32_t max_logprobs = -1;  // over the lanes; -1: nobody asked
+  std::int32_t max_logprobs = -1;  // over the lanes; -1: nobody asks
   bool has_penalties = false;
-  std::int64_t num_bias_entries = 0;
-  std::int64_t num_barred = 0;
-  std::int64_t num_prompt_marks = 0;
-  ConstDeviceView token_indices;   // (S) i32: each lane's last token in the batch
-  ConstDeviceView rows;            // (S) i32
-  ConstDeviceView temperature;     // (S) f32
-  ConstDeviceView top_k;           // (S) i32
-  ConstDeviceView top_p;           // (S) f32
-  ConstDeviceView min_p;           // (S) f32
-  ConstDeviceView seeds;           // (S) i64
-  ConstDeviceView positions;       // (S) i32: of the token to be drawn
-  ConstDeviceView logprob_counts;  // (S) i32
-  ConstDeviceView penalty_slots;   // (S) i32
-  ConstDeviceView repetition;      // (S) f32
-  ConstDeviceView presence;        // (S) f32
-  ConstDeviceView frequency;       // (S) f32
-  ConstDeviceView bias_lanes;      // (B) i32
-  ConstDeviceView bias_tokens;     // (B) i32
-  ConstDeviceView bias_values;     // (B) f32
-  ConstDeviceView barred_lanes;    // (M) i32
-  ConstDeviceView barred_tokens;   // (M) i32
-  ConstDeviceView mark_slots;      // (P) i32: prompt tokens to be counted first
-  ConstDeviceView mark_tokens;     // (P) i32
+  ConstDeviceView token_indices;   // i32: each lane's last token in the batch
+  ConstDeviceView lanes;           // i32: 0..S-1, -1 for padding
+  ConstDeviceView rows;            // i32
+  ConstDeviceView temperature;     // f32
+  ConstDeviceView top_k;           // i32
+  ConstDeviceView top_p;           // f32
+  ConstDeviceView min_p;           // f32
+  ConstDeviceView seeds;           // i64
+  ConstDeviceView positions;       // i32: of the token to be drawn
+  ConstDeviceView publish;         // i32: 1, the token is the row's next input
+  ConstDeviceView logprob_counts;  // i32: alternatives asked for; -1: no log-probabilities
+  ConstDeviceView penalty_rows;    // i32: -1 without penalties
+  ConstDeviceView repetition;      // f32
+  ConstDeviceView presence;        // f32
+  ConstDeviceView frequency;       // f32
+  ConstDeviceView bias_lanes;      // (n) i32
+  ConstDeviceView bias_tokens;     // (n) i32
+  ConstDeviceView bias_values;     // (n) f32
+  ConstDeviceView barred_lanes;    // (n) i32
+  ConstDeviceView barred_tokens;   // (n) i32
+  ConstDeviceView prompt_rows;     // (T) i32: where the step's input tokens count as a prompt's; -1 elsewhere
 };
 
 using PlanOutput =

@@ -67,6 +67,7 @@ class LanguageModel final : public ArNodeSubmodule {
   /// Logits of the tokens whose indices are given: (n, V) f32.
   [[nodiscard]] DeviceView enqueue_head(const Step& step, const ConstDeviceView& token_indices);
   void enqueue_scores(const Step& step, const BatchColumns& batch, BatchedModelOutput& outputs);
+  [[nodiscard]] DeviceView last_logits_view(std::size_t num_prompts);
   [[nodiscard]] bool stops_after(const RequestView& request, std::int32_t token) const;
 
   Device& device_;

@@ -19,7 +19,6 @@ using Names = LanguageModelNames;
 
 constexpr std::int64_t kCpuKvBytes = std::int64_t{1} << 30;
 constexpr double kCudaKvShare = 0.9;
-constexpr std::int32_t kMaxPenaltySlots = 64;
 
 std::int64_t kv_budget(Device& device, const LanguageModelOptions& options) {
   if (options.kv_cache_bytes > 0) {
@@ -73,8 +72,7 @@ std::int64_t staging_bytes(const KvCacheConfig& kv, const LanguageModelOptions& 
          std::int64_t{kv.num_pages} * 3 * 4 + 64 * 1024;
 }
 
-NodeResources make_resources(Device& device, const ModelConfig& config, const KvCacheConfig& kv,
-                             const LanguageModelOptions& options) {
+NodeResources make_resources(Device& device, const ModelConfig& config, const KvCacheConfig& kv) {
   NodeResources resources;
   resources.add("kv", std::make_unique<KvCache>(resources.next_key(), device, kv));
   resources.add("positions", std::make_unique<Positions>(resources.next_key(), kv.num_rows));
@@ -82,10 +80,8 @@ NodeResources make_resources(Device& device, const ModelConfig& config, const Kv
                                                                 kernels::kPrefillTile));
   const SamplerConfig sampler{
       .num_rows = kv.num_rows,
-      .max_tokens = options.max_tokens,
       .vocab_size = config.vocab_size,
       .max_top_logprobs = kMaxTopLogprobs,
-      .num_penalty_slots = std::min(kv.num_rows, kMaxPenaltySlots),
       .signals = {Names::kNewToken, Names::kChosenLogprob, Names::kTopIds, Names::kTopLogprobs}};
   resources.add("sampler", std::make_unique<Sampler>(resources.next_key(), device, sampler));
   return resources;
@@ -124,7 +120,7 @@ LoadedLanguageModel load_language_model(Device& device, const ModelFiles& files,
   kv.max_length = std::min(kv.max_length, limits.max_length);
   loaded.memory.emplace_back("kv_cache", kv.page_bytes() * kv.num_pages);
   loaded.max_length = kv.max_length;
-  NodeResources resources = make_resources(device, config, kv, options);
+  NodeResources resources = make_resources(device, config, kv);
   loaded.kv_cache = &resources.get<KvCache>("kv");
   loaded.memory.emplace_back("sampler", resources.get<Sampler>("sampler").num_bytes());
   loaded.engine = std::make_unique<Engine>(device, std::move(model), std::move(resources),

@@ -22,9 +22,13 @@ Worker::Worker(std::unique_ptr<Engine> engine, const KvCache& kv_cache, const Wo
       scheduler_(table_, kv_cache, {config.max_num_batched_tokens}),
       thread_([this] { run(); }) {}
 
-Worker::~Worker() {
-  mailbox_.put(Shutdown{});
-  thread_.join();
+Worker::~Worker() { stop(); }
+
+void Worker::stop() {
+  if (thread_.joinable()) {
+    mailbox_.put(Shutdown{});
+    thread_.join();
+  }
 }
 
 void Worker::submit(RequestId id, GenerationRequest request) {
@@ -340,7 +344,7 @@ void Worker::count_token(RequestState& request, Clock::time_point now) {
 StepOutput& Worker::output_of(RequestState& request) {
   // A request's outputs of a step are made one after the other, so only the newest can be its own.
   if (message_.outputs.empty() || message_.outputs.back().id != request.id) {
-    message_.outputs.push_back(StepOutput{.id = request.id});
+    message_.outputs.emplace_back().id = request.id;
   }
   return message_.outputs.back();
 }

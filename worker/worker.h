@@ -33,11 +33,13 @@ class Worker {
   /// Starts the thread. `kv_cache` is one of the engine's resources.
   Worker(std::unique_ptr<Engine> engine, const KvCache& kv_cache, const WorkerConfig& config,
          Dispatcher& dispatcher);
-  /// Ends what is still running (kCancelled) and the thread.
   ~Worker();
 
   Worker(const Worker&) = delete;
   Worker& operator=(const Worker&) = delete;
+
+  /// Ends what is still running (kCancelled) and the thread; letters that come later are not read.
+  void stop();
 
   // Thread: any.
   void submit(RequestId id, GenerationRequest request);

@@ -20,10 +20,8 @@ struct SamplerSignals {
 
 struct SamplerConfig {
   std::int32_t num_rows = 0;
-  std::int32_t max_tokens = 0;  // of a step
   std::int32_t vocab_size = 0;
   std::int32_t max_top_logprobs = 0;
-  std::int32_t num_penalty_slots = 0;  // rows with penalties at a time
   SamplerSignals signals;
 };
 
@@ -36,7 +34,6 @@ class Sampler final : public Resource {
   Sampler(ResourceKey key, Device& device, const SamplerConfig& config);
 
   void ingest_request(const RequestInfo& info) override;
-  void remove_request(RequestHandle handle, Epoch last_touch) override;
   void plan(const SubmoduleStep& step, StepContext& context) override;
 
   /// Enqueues log-probabilities, penalties, sampling and the loop-back for the lanes of the step's plan.
@@ -46,17 +43,31 @@ class Sampler final : public Resource {
 
   /// (R) i32: the token each row sampled last.
   [[nodiscard]] DeviceView last_tokens() const;
-  /// Whether a request with penalties can be taken in.
-  [[nodiscard]] bool has_free_penalty_slot() const { return !free_penalty_slots_.empty(); }
   [[nodiscard]] std::int64_t num_bytes() const;
 
  private:
+  struct Demand;
+
+  void clear_fresh_counts(const StepContext& context);
+  void plan_lanes(const SamplerStep& step, StepContext& context, SamplerPlan& plan) const;
+  void plan_penalties(const SamplerStep& step, StepContext& context, SamplerPlan& plan) const;
+  void plan_bias(const SamplerStep& step, StepContext& context, SamplerPlan& plan) const;
+  void plan_barred(const SamplerStep& step, StepContext& context, SamplerPlan& plan) const;
+  void plan_prompt_marks(StepContext& context, SamplerPlan& plan) const;
+  void enqueue_logprobs(const StepContext& context, const SamplerPlan& plan,
+                        const ConstDeviceView& raw_logits, BatchedModelOutput& outputs) const;
+  [[nodiscard]] DeviceView counts() const;
+
   SamplerConfig config_;
   DeviceBuffer last_tokens_;     // (R) i32
-  DeviceBuffer penalty_counts_;  // (slots, V) i32
-  std::vector<std::int32_t> penalty_slots_;  // by row; -1: none
-  std::vector<std::int32_t> free_penalty_slots_;
-  std::vector<std::int32_t> fresh_penalty_slots_;  // not cleared yet for their new owner
+  DeviceBuffer penalty_counts_;  // (R, V) i32; used by rows with penalties
+  DeviceBuffer raw_logits_;      // (R, V) f32: kept where penalties change what log-probabilities are taken of
+  DeviceBuffer tokens_;          // (R) i32
+  DeviceBuffer flags_;           // (R) i32
+  DeviceBuffer chosen_logprobs_;  // (R) f32
+  DeviceBuffer top_ids_;          // (R, K) i32
+  DeviceBuffer top_logprobs_;     // (R, K) f32
+  std::vector<std::int32_t> fresh_rows_;  // with penalties, and still the counts of an earlier owner
 };
 
 }  // namespace rigel

@@ -1,0 +1,119 @@
+#include "engine/resources/sampler.h"
+
+#include <algorithm>
+
+#include "kernels/log_probs.h"
+#include "kernels/penalties.h"
+#include "kernels/sampling.h"
+#include "tensor/copy.h"
+
+namespace rigel {
+
+namespace {
+
+/// Random numbers of a node's one sampler; a second sampler of a model has another number.
+constexpr std::uint32_t kSamplerId = 0;
+
+}  // namespace
+
+Sampler::Sampler(ResourceKey key, Device& device, const SamplerConfig& config)
+    : Resource(key),
+      config_(config),
+      last_tokens_(device, Dtype::kI32, {config.num_rows}),
+      penalty_counts_(device, Dtype::kI32, {config.num_rows, config.vocab_size}),
+      raw_logits_(device, Dtype::kF32, {config.num_rows, config.vocab_size}),
+      tokens_(device, Dtype::kI32, {config.num_rows}),
+      flags_(device, Dtype::kI32, {config.num_rows}),
+      chosen_logprobs_(device, Dtype::kF32, {config.num_rows}),
+      top_ids_(device, Dtype::kI32, {config.num_rows, config.max_top_logprobs}),
+      top_logprobs_(device, Dtype::kF32, {config.num_rows, config.max_top_logprobs}) {
+  fresh_rows_.reserve(static_cast<std::size_t>(config.num_rows));
+}
+
+void Sampler::ingest_request(const RequestInfo& info) {
+  if (info.sampling.has_penalties()) {
+    fresh_rows_.push_back(info.handle.row);
+  }
+}
+
+void Sampler::plan(const SubmoduleStep& step, StepContext& context) {
+  clear_fresh_counts(context);
+  const auto& sampling = std::get<SamplerStep>(*step.find(key()));
+  SamplerPlan plan;
+  plan.num_lanes = static_cast<std::int64_t>(sampling.lanes.size());
+  plan_prompt_marks(context, plan);
+  plan_lanes(sampling, context, plan);
+  plan_penalties(sampling, context, plan);
+  plan_bias(sampling, context, plan);
+  plan_barred(sampling, context, plan);
+  context.set_plan(key(), plan);
+}
+
+DeviceView Sampler::counts() const {
+  return penalty_counts_.view(Dtype::kI32, {config_.num_rows, config_.vocab_size});
+}
+
+DeviceView Sampler::last_tokens() const {
+  return last_tokens_.view(Dtype::kI32, {config_.num_rows});
+}
+
+std::int64_t Sampler::num_bytes() const {
+  return last_tokens_.num_bytes() + penalty_counts_.num_bytes() + raw_logits_.num_bytes() +
+         tokens_.num_bytes() + flags_.num_bytes() + chosen_logprobs_.num_bytes() +
+         top_ids_.num_bytes() + top_logprobs_.num_bytes();
+}
+
+void Sampler::enqueue(const StepContext& context, const ConstDeviceView& token_ids,
+                      const DeviceView& logits, BatchedModelOutput& outputs) const {
+  const auto& plan = context.plan<SamplerPlan>(key());
+  const StreamRef stream = context.stream();
+  const bool changes_logits = plan.has_penalties || plan.bias_lanes.num_elements() > 0 ||
+                              plan.barred_lanes.num_elements() > 0;
+  ConstDeviceView raw_logits = logits;
+  if (changes_logits && plan.max_logprobs >= 0) {
+    const DeviceView kept = raw_logits_.view(Dtype::kF32, logits.shape());
+    copy(stream, kept, ConstDeviceView(logits));
+    raw_logits = kept;
+  }
+
+  const kernels::PenaltyColumns penalties{plan.penalty_rows, plan.repetition, plan.presence,
+                                          plan.frequency};
+  if (plan.prompt_rows.defined()) {
+    kernels::count_prompt(stream, counts(), plan.prompt_rows, token_ids);
+  }
+  kernels::apply_logit_bias(stream, logits, plan.bias_lanes, plan.bias_tokens, plan.bias_values);
+  if (plan.has_penalties) {
+    kernels::apply_penalties(stream, logits, counts(), plan.lanes, penalties);
+  }
+  kernels::bar_tokens(stream, logits, plan.barred_lanes, plan.barred_tokens);
+
+  const DeviceView tokens = tokens_.view(Dtype::kI32, {plan.num_lanes});
+  const kernels::SampleOutputs sampled{tokens, flags_.view(Dtype::kI32, {plan.num_lanes}), {}};
+  const kernels::SamplingColumns columns{plan.temperature, plan.top_k, plan.top_p, plan.min_p,
+                                         plan.seeds};
+  kernels::sample(stream, sampled, logits, plan.lanes, plan.positions, columns, kSamplerId);
+  kernels::publish_tokens(stream, last_tokens(), tokens, plan.rows, plan.publish);
+  if (plan.has_penalties) {
+    kernels::count_tokens(stream, counts(), plan.penalty_rows, plan.lanes, tokens, plan.publish);
+  }
+  outputs.add_rows(config_.signals.token, tokens);
+  if (plan.max_logprobs >= 0) {
+    enqueue_logprobs(context, plan, raw_logits, outputs);
+  }
+}
+
+void Sampler::enqueue_logprobs(const StepContext& context, const SamplerPlan& plan,
+                               const ConstDeviceView& raw_logits,
+                               BatchedModelOutput& outputs) const {
+  const std::int64_t width = std::max(plan.max_logprobs, 1);
+  const DeviceView chosen = chosen_logprobs_.view(Dtype::kF32, {plan.num_lanes});
+  const DeviceView ids = top_ids_.view(Dtype::kI32, {plan.num_lanes, width});
+  const DeviceView values = top_logprobs_.view(Dtype::kF32, {plan.num_lanes, width});
+  kernels::log_probs(context.stream(), {chosen, ids, values}, raw_logits,
+                     tokens_.view(Dtype::kI32, {plan.num_lanes}), plan.logprob_counts);
+  outputs.add_rows(config_.signals.chosen_logprob, chosen);
+  outputs.add_rows(config_.signals.top_ids, ids);
+  outputs.add_rows(config_.signals.top_logprobs, values);
+}
+
+}  // namespace rigel

@@ -1,0 +1,165 @@
+// The host half of the sampler: from requests to the columns of a step.
+
+#include <algorithm>
+#include <bit>
+
+#include "engine/resources/sampler.h"
+#include "tensor/copy.h"
+
+namespace rigel {
+
+namespace {
+
+const SamplingConfig& config_of(const SamplerStep::Lane& lane) { return lane.info->sampling; }
+
+}  // namespace
+
+void Sampler::clear_fresh_counts(const StepContext& context) {
+  for (const std::int32_t row : fresh_rows_) {
+    fill_bytes(context.stream(), counts().select(0, row), 0);
+  }
+  fresh_rows_.clear();
+}
+
+void Sampler::plan_lanes(const SamplerStep& step, StepContext& context, SamplerPlan& plan) const {
+  StepStaging& staging = *context.staging;
+  const std::int64_t num_lanes = plan.num_lanes;
+  const auto token_indices = staging.column<std::int32_t>(num_lanes);
+  const auto lanes = staging.column<std::int32_t>(num_lanes);
+  const auto rows = staging.column<std::int32_t>(num_lanes);
+  const auto temperature = staging.column<float>(num_lanes);
+  const auto top_k = staging.column<std::int32_t>(num_lanes);
+  const auto top_p = staging.column<float>(num_lanes);
+  const auto min_p = staging.column<float>(num_lanes);
+  const auto seeds = staging.column<std::int64_t>(num_lanes);
+  const auto positions = staging.column<std::int32_t>(num_lanes);
+  const auto publish = staging.column<std::int32_t>(num_lanes);
+  const auto logprob_counts = staging.column<std::int32_t>(num_lanes);
+  for (std::size_t index = 0; index < step.lanes.size(); ++index) {
+    const SamplerStep::Lane& lane = step.lanes[index];
+    const SamplingConfig& config = config_of(lane);
+    token_indices.host[index] = lane.token_index;
+    lanes.host[index] = lane.handle.is_padding() ? -1 : static_cast<std::int32_t>(index);
+    rows.host[index] = lane.handle.row;
+    temperature.host[index] = config.temperature;
+    top_k.host[index] = config.top_k;
+    top_p.host[index] = config.top_p;
+    min_p.host[index] = config.min_p;
+    seeds.host[index] = std::bit_cast<std::int64_t>(lane.info->seed);
+    positions.host[index] = lane.info->num_prompt_tokens + lane.info->num_generated;
+    publish.host[index] = 1;
+    logprob_counts.host[index] = config.num_logprobs;
+    plan.max_logprobs = std::max(plan.max_logprobs, config.num_logprobs);
+    plan.has_penalties = plan.has_penalties || config.has_penalties();
+  }
+  plan.token_indices = token_indices.device;
+  plan.lanes = lanes.device;
+  plan.rows = rows.device;
+  plan.temperature = temperature.device;
+  plan.top_k = top_k.device;
+  plan.top_p = top_p.device;
+  plan.min_p = min_p.device;
+  plan.seeds = seeds.device;
+  plan.positions = positions.device;
+  plan.publish = publish.device;
+  plan.logprob_counts = logprob_counts.device;
+}
+
+void Sampler::plan_penalties(const SamplerStep& step, StepContext& context,
+                             SamplerPlan& plan) const {
+  if (!plan.has_penalties) {
+    return;
+  }
+  StepStaging& staging = *context.staging;
+  const auto rows = staging.column<std::int32_t>(plan.num_lanes);
+  const auto repetition = staging.column<float>(plan.num_lanes);
+  const auto presence = staging.column<float>(plan.num_lanes);
+  const auto frequency = staging.column<float>(plan.num_lanes);
+  for (std::size_t index = 0; index < step.lanes.size(); ++index) {
+    const SamplingConfig& config = config_of(step.lanes[index]);
+    rows.host[index] = config.has_penalties() ? step.lanes[index].handle.row : -1;
+    repetition.host[index] = config.repetition_penalty;
+    presence.host[index] = config.presence_penalty;
+    frequency.host[index] = config.frequency_penalty;
+  }
+  plan.penalty_rows = rows.device;
+  plan.repetition = repetition.device;
+  plan.presence = presence.device;
+  plan.frequency = frequency.device;
+}
+
+void Sampler::plan_bias(const SamplerStep& step, StepContext& context, SamplerPlan& plan) const {
+  std::int64_t num_entries = 0;
+  for (const SamplerStep::Lane& lane : step.lanes) {
+    num_entries += static_cast<std::int64_t>(config_of(lane).logit_bias.size());
+  }
+  const auto lanes = context.staging->column<std::int32_t>(num_entries);
+  const auto tokens = context.staging->column<std::int32_t>(num_entries);
+  const auto values = context.staging->column<float>(num_entries);
+  std::size_t at = 0;
+  for (std::size_t index = 0; index < step.lanes.size(); ++index) {
+    for (const auto& [token, bias] : config_of(step.lanes[index]).logit_bias) {
+      lanes.host[at] = static_cast<std::int32_t>(index);
+      tokens.host[at] = token;
+      values.host[at++] = bias;
+    }
+  }
+  plan.bias_lanes = lanes.device;
+  plan.bias_tokens = tokens.device;
+  plan.bias_values = values.device;
+}
+
+void Sampler::plan_barred(const SamplerStep& step, StepContext& context,
+                          SamplerPlan& plan) const {
+  const auto is_barred = [](const SamplerStep::Lane& lane) {
+    return lane.info->num_generated < config_of(lane).min_tokens;
+  };
+  std::int64_t num_entries = 0;
+  for (const SamplerStep::Lane& lane : step.lanes) {
+    num_entries += is_barred(lane) ? static_cast<std::int64_t>(config_of(lane).stop_token_ids.size())
+                                   : 0;
+  }
+  const auto lanes = context.staging->column<std::int32_t>(num_entries);
+  const auto tokens = context.staging->column<std::int32_t>(num_entries);
+  std::size_t at = 0;
+  for (std::size_t index = 0; index < step.lanes.size(); ++index) {
+    if (!is_barred(step.lanes[index])) {
+      continue;
+    }
+    for (const std::int32_t token : config_of(step.lanes[index]).stop_token_ids) {
+      lanes.host[at] = static_cast<std::int32_t>(index);
+      tokens.host[at++] = token;
+    }
+  }
+  plan.barred_lanes = lanes.device;
+  plan.barred_tokens = tokens.device;
+}
+
+void Sampler::plan_prompt_marks(StepContext& context, SamplerPlan& plan) const {
+  const BatchColumns& batch = context.batch;
+  const auto counts_prompt = [&](std::size_t lane) {
+    // A decode lane's token was counted when it was sampled.
+    return batch.infos[lane]->sampling.has_penalties() && batch.inputs[lane]->chunk_total > 0;
+  };
+  bool anybody = false;
+  for (std::size_t lane = 0; lane < batch.handles.size(); ++lane) {
+    anybody = anybody || counts_prompt(lane);
+  }
+  if (!anybody) {
+    return;
+  }
+  const auto rows = context.staging->column<std::int32_t>(context.num_tokens);
+  std::size_t token = 0;
+  for (std::size_t lane = 0; lane < batch.handles.size(); ++lane) {
+    const NodeInputs& inputs = *batch.inputs[lane];
+    for (std::int64_t offset = 0; offset < inputs.input_seq_len; ++offset) {
+      // A request that starts over brings generated tokens along, which are counted already.
+      const bool is_prompt = counts_prompt(lane) &&
+                             inputs.chunk_start + offset < batch.infos[lane]->num_prompt_tokens;
+      rows.host[token++] = is_prompt ? batch.handles[lane].row : -1;
+    }
+  }
+  plan.prompt_rows = rows.device;
+}
+
+}  // namespace rigel
