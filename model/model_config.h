@@ -37,23 +37,23 @@ struct RopeConfig {
   double beta_fast = 32.0;  ///< yarn: rotations above which a frequency is kept
   double beta_slow = 1.0;   ///< yarn: rotations below which it is divided by `factor`
   bool truncate = true;     ///< yarn: the correction range is rounded outwards to whole dimensions
-  std::optional<double>
-      attention_factor;  ///< yarn: given by the file; else computed from factor and the two below
-  std::optional<double> mscale;
-  std::optional<double> mscale_all_dim;
+  std::optional<double> attention_factor =
+      std::nullopt;  ///< yarn: given by the file; else computed from factor and the two below
+  std::optional<double> mscale = std::nullopt;
+  std::optional<double> mscale_all_dim = std::nullopt;
 
   /// rotary_dim / 2 divisors of the inverse frequencies, or empty. GGUF files of Llama 3.1 and later carry their scaling this
   /// way (tensor rope_freqs.weight) with `scaling` none.
-  std::vector<float> frequency_divisors;
+  std::vector<float> frequency_divisors = {};
 };
 
 /// What generation_config.json suggests when a request leaves a field open.
 struct GenerationDefaults {
-  std::optional<double> temperature;
-  std::optional<double> top_p;
-  std::optional<int> top_k;
-  std::optional<double> min_p;
-  std::optional<double> repetition_penalty;
+  std::optional<double> temperature = std::nullopt;
+  std::optional<double> top_p = std::nullopt;
+  std::optional<int> top_k = std::nullopt;
+  std::optional<double> min_p = std::nullopt;
+  std::optional<double> repetition_penalty = std::nullopt;
 };
 
 /// A decoder-only language model's hyperparameters, whatever file they came from. Thread: any (immutable after load).
@@ -78,14 +78,15 @@ struct ModelConfig {
 
   /// One per layer: a query sees itself and the window - 1 tokens before it; 0 is full attention.
   std::vector<int> sliding_windows;
-  std::optional<double> query_scale;          ///< instead of 1 / sqrt(head_dim)
-  std::optional<double> attention_logit_cap;  ///< cap * tanh(x / cap) on attention logits
-  std::optional<double> final_logit_cap;      ///< the same on the model's logits
+  std::optional<double> query_scale = std::nullopt;  ///< instead of 1 / sqrt(head_dim)
+  std::optional<double> attention_logit_cap =
+      std::nullopt;  ///< cap * tanh(x / cap) on attention logits
+  std::optional<double> final_logit_cap = std::nullopt;  ///< the same on the model's logits
   double embedding_scale = 1.0;
 
   RopeConfig rope;
 
-  std::optional<int> bos_id;
+  std::optional<int> bos_id = std::nullopt;
   std::vector<int> eos_ids;  ///< any of them ends a generation; sorted, unique
   GenerationDefaults generation;
 };

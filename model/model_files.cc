@@ -80,9 +80,8 @@ ModelFiles open_hugging_face(const fs::path& directory) {
   return files;
 }
 
-}  // namespace
-
-ModelFiles open_model_files(const fs::path& path) {
+/// Whether it is a directory; throws unless it is one or a GGUF file.
+bool is_model_directory(const fs::path& path) {
   std::error_code error;
   const fs::file_status status = fs::status(path, error);
   if (!fs::exists(status)) {
@@ -94,7 +93,14 @@ ModelFiles open_model_files(const fs::path& path) {
                     "safetensors give the directory that holds config.json",
                     path.string()));
   }
-  ModelFiles files = fs::is_directory(status) ? open_hugging_face(path) : open_gguf(path);
+  return fs::is_directory(status);
+}
+
+}  // namespace
+
+ModelFiles open_model_files(const fs::path& path) {
+  const bool is_directory = is_model_directory(path);
+  ModelFiles files = is_directory ? open_hugging_face(path) : open_gguf(path);
   unite_end_of_generation(files.config, files.tokenizer);
   if (files.tokenizer &&
       files.tokenizer->tokens.size() > static_cast<std::size_t>(files.config.vocab_size)) {
@@ -104,6 +110,13 @@ ModelFiles open_model_files(const fs::path& path) {
                     path.string(), files.tokenizer->tokens.size(), files.config.vocab_size));
   }
   return files;
+}
+
+std::optional<text::TokenizerSpec> open_tokenizer(const fs::path& path) {
+  if (is_model_directory(path)) {
+    return load_tokenizer(path);
+  }
+  return load_tokenizer(GgufCheckpoint(path).metadata());
 }
 
 }  // namespace rigel

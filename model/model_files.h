@@ -23,4 +23,8 @@ struct ModelFiles {
 /// Throws ModelFileError: path missing, neither kind of model, damaged header, unsupported architecture or feature.
 [[nodiscard]] ModelFiles open_model_files(const std::filesystem::path& path);
 
+/// The tokenizer alone, of a GGUF file of any architecture (one that holds a vocabulary and no weights, too) or a Hugging Face
+/// directory; nothing if there is none. Throws ModelFileError.
+[[nodiscard]] std::optional<text::TokenizerSpec> open_tokenizer(const std::filesystem::path& path);
+
 }  // namespace rigel
