@@ -1,0 +1,53 @@
+#include "worker/request_table.h"
+
+#include <gtest/gtest.h>
+
+#include "tensor/error.h"
+
+namespace rigel {
+namespace {
+
+RequestState& accept(RequestTable& table, std::uint64_t id) {
+  auto request = std::make_unique<RequestState>();
+  request->id = RequestId{id};
+  return table.accept(std::move(request));
+}
+
+TEST(RequestTable, T_WK_13_a_row_reused_at_once_does_not_answer_to_its_earlier_owner) {
+  RequestTable table(1);
+  RequestState& first = accept(table, 1);
+  table.assign_row(first);
+  const RequestHandle stale = first.handle();
+  table.release(first);
+  RequestState& second = accept(table, 2);
+  table.assign_row(second);
+  EXPECT_EQ(second.handle().row, stale.row);
+  EXPECT_EQ(table.find(stale), nullptr);
+  EXPECT_EQ(table.find(second.handle()), &second);
+}
+
+TEST(RequestTable, RowsRunOutAndComeBack) {
+  RequestTable table(2);
+  RequestState& a = accept(table, 1);
+  RequestState& b = accept(table, 2);
+  RequestState& c = accept(table, 3);
+  table.assign_row(a);
+  table.assign_row(b);
+  EXPECT_FALSE(table.has_free_row());
+  EXPECT_THROW(table.assign_row(c), CheckError);
+  table.release(a);
+  table.assign_row(c);
+  EXPECT_EQ(table.size(), 2U);
+}
+
+TEST(RequestTable, RequestsAreFoundByIdUntilTheyEnd) {
+  RequestTable table(1);
+  RequestState& request = accept(table, 9);
+  EXPECT_EQ(table.find(RequestId{9}), &request);
+  table.release(request);
+  EXPECT_EQ(table.find(RequestId{9}), nullptr);
+  EXPECT_EQ(table.find(RequestHandle{}), nullptr);
+}
+
+}  // namespace
+}  // namespace rigel
