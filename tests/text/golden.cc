@@ -55,15 +55,7 @@ std::vector<DetokenizeCase> read_detokenize_cases(std::string_view tokenizer) {
 std::vector<ChatCase> read_chat_cases() {
   std::vector<ChatCase> cases;
   for (const Json& line : read_lines("chat.jsonl")) {
-    Json variables;
-    for (const char* name :
-         {"messages", "tools", "documents", "add_generation_prompt", "bos_token", "eos_token"}) {
-      variables[name] = line.contains(name) ? line.at(name) : Json();
-    }
-    for (const auto& [name, value] : line.at("kwargs").items()) {
-      variables[name] = value;
-    }
-    cases.push_back({line.at("template"), line.at("conversation"), variables.dump(),
+    cases.push_back({line.at("template"), line.at("conversation"), line.dump(),
                      line.value("rendered", ""), line.value("error", ""),
                      line.value("error_message", "")});
   }

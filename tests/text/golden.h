@@ -28,8 +28,8 @@ struct DetokenizeCase {
 struct ChatCase {
   std::string template_file;
   std::string conversation;
-  /// The variables of the template as one JSON object; `tools` and `documents` are null where absent.
-  std::string variables;
+  std::string
+      input;  // a JSON object: messages, tools, add_generation_prompt, kwargs, bos_token, eos_token
   std::string rendered;
   std::string error;  // empty: must render
   std::string error_message;
