@@ -54,6 +54,11 @@ static constexpr std::uint64_t order_key(float logit, int token) {
          (0xffffffffu - static_cast<std::uint32_t>(token));
 }
 
+/// The token of an order key.
+static constexpr int token_of(std::uint64_t key) {
+  return static_cast<int>(0xffffffffu - static_cast<std::uint32_t>(key));
+}
+
 /// The leading tokens of a lane in the order of sampling.
 struct Selection {
   std::uint64_t cutoff;  // the order key of the last of them, or any between it and the next
