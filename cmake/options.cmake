@@ -28,7 +28,9 @@ if(RIGEL_DEVICE STREQUAL "cuda")
   enable_language(CUDA)
   find_package(CUDAToolkit REQUIRED)
   add_compile_definitions(RIGEL_DEVICE_CUDA=1)
-  # CMake 3.25 does not know nvcc's flag for C++20, so it is passed as a plain option.
+  # CMake 3.25 does not know nvcc's flag for C++20: it is told that there is nothing to add, and the flag is a plain option.
+  set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION "")
+  set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION "")
   add_compile_options(
     "$<$<COMPILE_LANGUAGE:CUDA>:-std=c++20;--expt-relaxed-constexpr;-lineinfo;-Werror=all-warnings;-Xcompiler=-Wall,-Wextra,-Werror;-Xptxas=-v>")
 elseif(NOT RIGEL_DEVICE STREQUAL "cpu")

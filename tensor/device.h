@@ -31,6 +31,9 @@ class Device {
   Device& operator=(const Device&) = delete;
 
   [[nodiscard]] bool is_cuda() const;
+  /// Makes the calling thread work on this GPU. `open` does it for its own thread; each other thread that launches or
+  /// allocates calls it once. Nothing on the virtual device.
+  void make_current();
   /// "cpu", or the GPU's own name.
   [[nodiscard]] const std::string& name() const { return name_; }
   [[nodiscard]] const DeviceOptions& options() const { return options_; }

@@ -78,6 +78,8 @@ bool Device::is_cuda() const {
   return false;
 }
 
+void Device::make_current() {}
+
 std::int64_t Device::total_memory_bytes() const {
   return static_cast<std::int64_t>(state_->device.memory().total_bytes());
 }

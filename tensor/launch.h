@@ -72,6 +72,7 @@ inline bool wants_device_text(StreamRef, const char*) {
 
 }  // namespace detail
 
+#if !defined(RIGEL_DEVICE_CUDA) || defined(__CUDACC__)
 /// Puts kernel K on the stream. Arguments are converted to the kernel's parameter types and copied at the call; an empty
 /// grid launches nothing. Capturable. Throws DeviceError, also for work enqueued earlier that has failed meanwhile.
 /// `name` must be a literal. Cost: well below a microsecond on the virtual device, about 2 on CUDA.
@@ -92,6 +93,8 @@ void launch(StreamRef stream, const char* name, const LaunchPlan& plan, Args&&..
       simt::Command(simt::Command::Kind::kKernel, name, detail::KernelWork<decltype(task)>{task})));
 #endif
 }
+
+#endif  // A CUDA build launches from .cu files only.
 
 /// CPU device only (false on CUDA): puts `function` on the stream with its share of the device's threads. For work that has
 /// no device text, as a library's; a kernel with a native variant uses launch_native. `name` must be a literal.

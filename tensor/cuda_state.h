@@ -1,0 +1,40 @@
+#pragma once
+
+// What the handles of tensor/ point to on CUDA. For this folder's own sources, tensor/launch.h and the libraries that need a
+// native stream.
+
+#include "tensor/cuda_error.h"
+#include "tensor/device.h"
+#include "tensor/stream.h"
+
+#include <cuda_runtime_api.h>
+
+#include <string>
+#include <vector>
+
+namespace rigel::detail {
+
+struct DeviceState {
+  int index;
+  int num_multiprocessors;
+};
+
+struct StreamState {
+  Device* device;
+  cudaStream_t stream;
+};
+
+struct EventState {
+  cudaEvent_t event;
+};
+
+struct GraphState {
+  cudaGraph_t graph;
+};
+
+struct GraphExecState {
+  cudaGraphExec_t exec;
+  std::vector<std::string> node_names;
+};
+
+}  // namespace rigel::detail

@@ -1,0 +1,145 @@
+#include "tensor/cuda_state.h"
+#include "tensor/graph.h"
+
+#include <utility>
+
+namespace rigel {
+namespace {
+
+std::string name_of_node(cudaGraphNode_t node, cudaGraphNodeType type) {
+  switch (type) {
+    case cudaGraphNodeTypeKernel: {
+      cudaKernelNodeParams parameters{};
+      const char* name = nullptr;
+      if (cudaGraphKernelNodeGetParams(node, &parameters) != cudaSuccess ||
+          cudaFuncGetName(&name, parameters.func) != cudaSuccess) {
+        static_cast<void>(cudaGetLastError());  // a library's kernel: its name is not told
+        return "kernel";
+      }
+      return name;
+    }
+    case cudaGraphNodeTypeMemcpy:
+      return "copy";
+    case cudaGraphNodeTypeMemset:
+      return "fill";
+    case cudaGraphNodeTypeHost:
+      return "host function";
+    default:
+      return "node";
+  }
+}
+
+std::vector<std::string> names_in(cudaGraph_t graph) {
+  std::size_t num_nodes = 0;
+  RIGEL_CUDA(cudaGraphGetNodes(graph, nullptr, &num_nodes));
+  std::vector<cudaGraphNode_t> nodes(num_nodes);
+  if (num_nodes > 0) {
+    RIGEL_CUDA(cudaGraphGetNodes(graph, nodes.data(), &num_nodes));
+  }
+  std::vector<std::string> names;
+  for (const cudaGraphNode_t node : nodes) {
+    cudaGraphNodeType type{};
+    RIGEL_CUDA(cudaGraphNodeGetType(node, &type));
+    if (type != cudaGraphNodeTypeEmpty) {
+      names.push_back(name_of_node(node, type));
+    }
+  }
+  return names;
+}
+
+}  // namespace
+
+Graph::Graph(std::unique_ptr<detail::GraphState> state) : state_(std::move(state)) {}
+
+Graph::~Graph() {
+  if (state_ != nullptr) {
+    static_cast<void>(cudaGraphDestroy(state_->graph));
+  }
+}
+
+Graph::Graph(Graph&&) noexcept = default;
+
+Graph& Graph::operator=(Graph&& other) noexcept {
+  Graph moved(std::move(other));
+  std::swap(state_, moved.state_);
+  return *this;
+}
+
+int Graph::num_nodes() const {
+  return static_cast<int>(node_names().size());
+}
+
+std::vector<std::string> Graph::node_names() const {
+  return names_in(state_->graph);
+}
+
+GraphCapture::GraphCapture(StreamRef stream) : stream_(stream) {
+  RIGEL_CUDA(cudaStreamBeginCapture(stream.state().stream, cudaStreamCaptureModeThreadLocal));
+}
+
+GraphCapture::~GraphCapture() {
+  if (!open_) {
+    return;
+  }
+  cudaGraph_t dropped = nullptr;
+  static_cast<void>(cudaStreamEndCapture(stream_.state().stream, &dropped));
+  if (dropped != nullptr) {
+    static_cast<void>(cudaGraphDestroy(dropped));
+  }
+  static_cast<void>(cudaGetLastError());
+}
+
+Graph GraphCapture::end() {
+  RIGEL_CHECK(open_, "a capture ends only once, got a second call of {}", "end");
+  auto state = std::make_unique<detail::GraphState>();
+  const cudaError_t error = cudaStreamEndCapture(stream_.state().stream, &state->graph);
+  open_ = error == cudaErrorStreamCaptureWrongThread;
+  RIGEL_CUDA(error);
+  return Graph(std::move(state));
+}
+
+GraphExec::GraphExec(Graph graph) : state_(std::make_unique<detail::GraphExecState>()) {
+  state_->node_names = graph.node_names();
+  RIGEL_CUDA(cudaGraphInstantiate(&state_->exec, graph.state().graph, 0));
+}
+
+GraphExec::~GraphExec() {
+  // CUDA itself defers the destruction until pending launches are done.
+  if (state_ != nullptr && state_->exec != nullptr) {
+    static_cast<void>(cudaGraphExecDestroy(state_->exec));
+  }
+}
+
+GraphExec::GraphExec(GraphExec&&) noexcept = default;
+
+GraphExec& GraphExec::operator=(GraphExec&& other) noexcept {
+  GraphExec moved(std::move(other));
+  std::swap(state_, moved.state_);
+  return *this;
+}
+
+void GraphExec::launch(StreamRef stream) {
+  RIGEL_CUDA(cudaGraphLaunch(state_->exec, stream.state().stream));
+}
+
+bool GraphExec::update(Graph graph) {
+  cudaGraphExecUpdateResultInfo result{};
+  const cudaError_t error = cudaGraphExecUpdate(state_->exec, graph.state().graph, &result);
+  if (error == cudaErrorGraphExecUpdateFailure) {
+    static_cast<void>(cudaGetLastError());
+    return false;
+  }
+  RIGEL_CUDA(error);
+  state_->node_names = graph.node_names();
+  return true;
+}
+
+int GraphExec::num_nodes() const {
+  return static_cast<int>(state_->node_names.size());
+}
+
+const std::vector<std::string>& GraphExec::node_names() const {
+  return state_->node_names;
+}
+
+}  // namespace rigel
