@@ -4,6 +4,7 @@
 // host's contracts (masks, alignment, strictness) hold here too, unchecked.
 
 #include "simt/launch_plan.h"
+#include "simt/matrix.h"
 #include "simt/types.h"
 
 #include <cuda_runtime.h>
@@ -106,6 +107,65 @@ __device__ __forceinline__ Bytes8 ld8(const void* address, Site = {}) {
 }
 __device__ __forceinline__ void st8(void* address, Bytes8 value, Site = {}) {
   *static_cast<uint2*>(address) = bitcast<uint2>(value);
+}
+
+/// The address of shared memory as PTX takes it.
+__device__ __forceinline__ unsigned shared_address(const void* address) {
+  return static_cast<unsigned>(__cvta_generic_to_shared(address));
+}
+
+__device__ __forceinline__ void cp_async16(void* shared, const void* global, bool valid = true,
+                                           Site = {}) {
+  const int source_bytes = valid ? 16 : 0;  // the rest of the 16 is filled with zeros
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(shared)),
+               "l"(global), "r"(source_bytes)
+               : "memory");
+}
+__device__ __forceinline__ void cp_async_commit() {
+  asm volatile("cp.async.commit_group;" ::: "memory");
+}
+template <int N>
+__device__ __forceinline__ void cp_async_wait() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory");
+}
+
+// ---- Matrices.
+
+__device__ __forceinline__ void ldmatrix_x4(FragA& frag, const void* row, Site = {}) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(frag.word[0]), "=r"(frag.word[1]), "=r"(frag.word[2]), "=r"(frag.word[3])
+               : "r"(shared_address(row))
+               : "memory");
+}
+__device__ __forceinline__ void ldmatrix_x2(FragB& frag, const void* row, Site = {}) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%0, %1}, [%2];"
+               : "=r"(frag.word[0]), "=r"(frag.word[1])
+               : "r"(shared_address(row))
+               : "memory");
+}
+__device__ __forceinline__ void ldmatrix_x2_trans(FragB& frag, const void* row, Site = {}) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {%0, %1}, [%2];"
+               : "=r"(frag.word[0]), "=r"(frag.word[1])
+               : "r"(shared_address(row))
+               : "memory");
+}
+
+template <int MT, int NT>
+__device__ __forceinline__ void mma_tile(FragC (&sums)[MT][NT], const FragA (&a)[MT],
+                                         const FragB (&b)[NT], Site = {}) {
+#pragma unroll
+  for (int m = 0; m < MT; ++m) {
+#pragma unroll
+    for (int n = 0; n < NT; ++n) {
+      float* const sum = sums[m][n].sum;
+      asm volatile(
+          "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
+          "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+          : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
+          : "r"(a[m].word[0]), "r"(a[m].word[1]), "r"(a[m].word[2]), "r"(a[m].word[3]),
+            "r"(b[n].word[0]), "r"(b[n].word[1]));
+    }
+  }
 }
 
 template <class T>

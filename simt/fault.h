@@ -18,6 +18,7 @@ enum class FaultKind : std::uint8_t {
   kDeadlock,
   kMisaligned,
   kSharedOverflow,
+  kTooManyCopies,
 };
 
 /// A fault as the kernel's thread noted it. Turned into words on the scheduler's stack, which is larger.

@@ -119,6 +119,11 @@ void describe(const Fault& fault, uint3 thread, Status& status) {
       status.append("shared memory: %u bytes at %s:%d do not fit (48 KB static, 227 KB in all)",
                     fault.num_bytes, file_of(fault.site), fault.site.line);
       break;
+    case FaultKind::kTooManyCopies:
+      status.append("cp.async: thread (%u,%u,%u) has more than %d copies in flight at %s:%d",
+                    thread.x, thread.y, thread.z, fault.other, file_of(fault.site),
+                    fault.site.line);
+      break;
   }
 }
 

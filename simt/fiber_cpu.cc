@@ -37,6 +37,13 @@ constexpr std::size_t kStackBytes = 16 * 1024;
 constexpr std::size_t kStride = kStackBytes + kPage;
 constexpr std::size_t kMappingBytes = kStride * kMaxFibers;
 
+void forget_race_fiber(Fiber& fiber) {
+  if (fiber.race_fiber != nullptr) {
+    destroy_race_fiber(fiber.race_fiber);
+    fiber.race_fiber = nullptr;
+  }
+}
+
 [[noreturn]] void die(const char* call) {
   std::perror(call);
   std::abort();
@@ -56,7 +63,7 @@ FiberStacks::FiberStacks() {
 FiberStacks::~FiberStacks() {
   for (int index = 0; index < num_ready_; ++index) {
     unpoison(fibers_[index].stack, kStackBytes);
-    destroy_race_fiber(fibers_[index].race_fiber);
+    forget_race_fiber(fibers_[index]);
   }
   munmap(mapping_, kMappingBytes);
 }
@@ -74,7 +81,6 @@ void FiberStacks::make_next() {
   if (mprotect(fiber.stack, kStackBytes, PROT_READ | PROT_WRITE) != 0) {
     die("simt: no memory for the stack of a kernel (mprotect)");
   }
-  fiber.race_fiber = create_race_fiber();
   boot(fiber, num_ready_);
   ++num_ready_;
 }
@@ -94,8 +100,7 @@ void FiberStacks::restart() {
   num_handed_out_ = 0;
   for (int index = 0; index < num_ready_; ++index) {
     unpoison(fibers_[index].stack, kStackBytes);
-    destroy_race_fiber(fibers_[index].race_fiber);
-    fibers_[index].race_fiber = create_race_fiber();
+    forget_race_fiber(fibers_[index]);
     boot(fibers_[index], index);
   }
 }

@@ -4,6 +4,7 @@
 
 #include "simt/host_atomic.h"
 #include "simt/host_math.h"
+#include "simt/host_matrix.h"
 #include "simt/host_memory.h"
 #include "simt/host_warp.h"
 #include "simt/kernel_calls.h"

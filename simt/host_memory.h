@@ -62,6 +62,22 @@ inline void st8(void* address, Bytes8 value, Site site = Site::here()) {
   std::memcpy(address, &value, 8);
 }
 
+/// Starts copying 16 bytes from global to shared memory, both 16-byte aligned; zeros when `valid` is false. Lands, for this
+/// thread, with the wait that covers its group; for others with a barrier after that.
+inline void cp_async16(void* shared, const void* global, bool valid = true,
+                       Site site = Site::here()) {
+  detail::issue_async_copy(shared, valid ? global : nullptr, site);
+}
+/// Closes the group of copies issued since the last commit.
+inline void cp_async_commit() {
+  detail::commit_async_copies();
+}
+/// Waits for all committed groups but the newest N.
+template <int N>
+void cp_async_wait() {
+  detail::wait_async_copies(N);
+}
+
 /// The dynamic part of the block's shared memory (LaunchPlan::shared_bytes), at least 16-byte aligned.
 template <class T>
 T* dyn_smem() {

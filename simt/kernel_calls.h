@@ -68,6 +68,11 @@ void wait_told(Switch decision);
 /// The block's dynamic shared memory, 64-byte aligned.
 [[nodiscard]] void* dynamic_shared();
 
+/// cp.async of 16 bytes (zeros from null), its groups, and the wait for all but the newest of them.
+void issue_async_copy(void* to, const void* from, Site site);
+void commit_async_copies();
+void wait_async_copies(int num_newest_groups);
+
 [[noreturn, gnu::cold]] void fail_alignment(const void* address, unsigned num_bytes, Site site);
 
 inline void check_alignment(const void* address, unsigned num_bytes, Site site) {

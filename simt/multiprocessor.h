@@ -1,5 +1,6 @@
 #pragma once
 
+#include "simt/async_copies.h"
 #include "simt/fault.h"
 #include "simt/fiber.h"
 #include "simt/kernel_call.h"
@@ -10,6 +11,7 @@
 #include "simt/status.h"
 
 #include <cstdint>
+#include <memory>
 
 namespace simt::detail {
 
@@ -63,6 +65,9 @@ class Multiprocessor {
   void wait_told(Switch decision);
   void* shared_array(const void* key, std::size_t num_bytes, Site site);
   void* dynamic_shared() { return arena_.dynamic(); }
+  void issue_async_copy(void* to, const void* from, Site site);
+  void commit_async_copies() { copies_->commit(thread_); }
+  void wait_async_copies(int num_newest_groups);
   [[noreturn]] void fail(Fault fault);
 
   /// The life of a fiber.
@@ -84,6 +89,7 @@ class Multiprocessor {
   Switch leave_for(int thread);
   Switch finish_thread();
   void abandon_block(Status& status);
+  void acquire_abandoned() const;
   void describe_waiting_threads(Status& status) const;
   std::uint64_t next_random();
 
@@ -101,6 +107,8 @@ class Multiprocessor {
   void compute(const Warp& warp, const WarpGroup& group);
   void shuffle(int first_thread, const WarpGroup& group);
   void match_any(int first_thread, const WarpGroup& group);
+  void load_matrices(int first_thread);      // matrix_cpu.cc
+  void multiply_matrices(int first_thread);  // matrix_cpu.cc
   template <class T, class Combine>
   void reduce(int first_thread, Combine combine);
 
@@ -144,6 +152,8 @@ class Multiprocessor {
 
   FiberStacks stacks_;
   SharedArena arena_;
+  // Two megabytes of address space, touched by kernels that use cp.async only.
+  std::unique_ptr<AsyncCopies> copies_;
 };
 
 }  // namespace simt::detail

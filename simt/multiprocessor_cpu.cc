@@ -57,6 +57,18 @@ void* dynamic_shared() {
   return current->dynamic_shared();
 }
 
+void issue_async_copy(void* to, const void* from, Site site) {
+  current->issue_async_copy(to, from, site);
+}
+
+void commit_async_copies() {
+  current->commit_async_copies();
+}
+
+void wait_async_copies(int num_newest_groups) {
+  current->wait_async_copies(num_newest_groups);
+}
+
 void fail_alignment(const void* address, unsigned num_bytes, Site site) {
   Fault fault{.kind = FaultKind::kMisaligned, .site = site};
   fault.address = address;
@@ -74,7 +86,7 @@ Multiprocessor& Multiprocessor::of_this_thread() {
   return *mine;
 }
 
-Multiprocessor::Multiprocessor() {
+Multiprocessor::Multiprocessor() : copies_(new AsyncCopies) {
   main_.race_fiber = current_race_fiber();
 #if defined(SIMT_ASAN)
   pthread_attr_t attributes;
@@ -140,6 +152,7 @@ void Multiprocessor::begin_block(uint3 block_index) {
     num_idle_ = 0;
   }
   arena_.begin_block();
+  copies_->begin_block();
 }
 
 bool Multiprocessor::run_block(uint3 block_index, Status& status) {
@@ -241,6 +254,9 @@ Fiber& Multiprocessor::fiber_for(int thread) {
 Switch Multiprocessor::leave_for(int thread) {
   Fiber& next = fiber_for(thread);
   enter_thread(thread);
+  if (!kCarryLanes && next.race_fiber == nullptr) {
+    next.race_fiber = create_race_fiber();  // late: the detector takes long to make one
+  }
   Context* const from = &fiber_->context;
   fiber_ = &next;
   return {from, &next.context};
@@ -315,6 +331,7 @@ void* Multiprocessor::shared_array(const void* key, std::size_t num_bytes, Site 
 void Multiprocessor::fail(Fault fault) {
   fault.thread = thread_;
   fault_ = fault;
+  race_release(&end_sync_);
   Fiber* const mine = fiber_;
   fiber_ = &main_;
 #if defined(SIMT_ASAN)
@@ -336,8 +353,24 @@ void Multiprocessor::abandon_block(Status& status) {
   }
   status.append(" [block (%u,%u,%u)]", block.x, block.y, block.z);
   fault_ = {};
+  acquire_abandoned();
   stacks_.restart();
   num_idle_ = 0;
+}
+
+// What abandoned threads did comes before whatever follows the launch: acquires all that they may have released.
+void Multiprocessor::acquire_abandoned() const {
+#if defined(SIMT_TSAN)
+  race_acquire(&end_sync_);
+  race_acquire(&barrier_sync_[0]);
+  race_acquire(&barrier_sync_[1]);
+  for (int index = 0; index < num_warps_; ++index) {
+    for (const WarpGroup& group : warps_[index].groups) {
+      race_acquire(&group.sync[0]);
+      race_acquire(&group.sync[1]);
+    }
+  }
+#endif
 }
 
 void Multiprocessor::describe_waiting_threads(Status& status) const {

@@ -52,8 +52,9 @@ void Multiprocessor::compute(const Warp& warp, const WarpGroup& group) {
     case WarpOperation::kMaxUnsigned:
       return reduce<unsigned>(first, kMax);
     case WarpOperation::kMatrixLoad:
+      return load_matrices(first);
     case WarpOperation::kMatrixMultiply:
-      return;  // through memory: see matrix_cpu.cc
+      return multiply_matrices(first);
     case WarpOperation::kBallot:
       break;
   }

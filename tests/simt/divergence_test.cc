@@ -5,6 +5,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <string>
+
 namespace {
 
 using simt::Options;
@@ -19,7 +22,7 @@ using testing::HasSubstr;
 constexpr int kFirstBarrierLine = __LINE__ + 4;
 __global__ void early_return_kernel(int first_gone, int* touched) {
   if (static_cast<int>(threadIdx.x) < first_gone) {
-    touched[threadIdx.x] = 1;
+    touched[blockIdx.x * blockDim.x + threadIdx.x] = 1;
     __syncthreads();
   }
 }
@@ -86,7 +89,7 @@ std::string at(int line) {
 
 TEST(Divergence, AReturnBeforeABarrierOfOthersIsReportedWithItsLine) {
   for (const Options& options : all_orders()) {
-    std::vector<int> touched(128);
+    std::vector<int> touched(8 * 128);
     const Status status =
         run_kernel<early_return_kernel>(options, {.grid = 1, .block = 128}, 100, touched.data());
     ASSERT_FALSE(status.ok());
@@ -97,7 +100,7 @@ TEST(Divergence, AReturnBeforeABarrierOfOthersIsReportedWithItsLine) {
 }
 
 TEST(Divergence, NamesTheReturnedThreadAndTheNumberThatWaits) {
-  std::vector<int> touched(128);
+  std::vector<int> touched(8 * 128);
   const Status status = run_kernel<early_return_kernel>(
       {.order = Order::kAscending}, {.grid = 1, .block = 128}, 100, touched.data());
   EXPECT_STREQ(status.message(),
@@ -110,11 +113,11 @@ TEST(Divergence, NamesTheReturnedThreadAndTheNumberThatWaits) {
 TEST(Divergence, WithoutStrictExitReturnedThreadsDoNotCount) {
   for (Options options : all_orders()) {
     options.strict_exit = false;
-    std::vector<int> touched(128);
+    std::vector<int> touched(8 * 128);
     const Status status =
         run_kernel<early_return_kernel>(options, {.grid = 2, .block = 128}, 100, touched.data());
     EXPECT_TRUE(status.ok()) << status.message();
-    EXPECT_EQ(std::count(touched.begin(), touched.end(), 1), 100);
+    EXPECT_EQ(std::count(touched.begin(), touched.end(), 1), 200);
     EXPECT_TRUE((run_kernel<warp_return_kernel>(options, {.grid = 1, .block = 64}, ~0u).ok()));
   }
 }
@@ -209,7 +212,7 @@ TEST(Divergence, TheNextLaunchAfterAFaultWorks) {
   simt::Pool pool(2);
   simt::Executor executor(pool, {});
   for (int round = 0; round < 50; ++round) {
-    std::vector<int> touched(128);
+    std::vector<int> touched(8 * 128);
     EXPECT_FALSE(simt::bind_kernel<early_return_kernel>("faulty", {.grid = 8, .block = 128}, 100,
                                                         touched.data())(executor)
                      .ok());
@@ -222,7 +225,7 @@ TEST(Divergence, TheNextLaunchAfterAFaultWorks) {
 }
 
 TEST(Divergence, TheFaultyBlockIsNamed) {
-  std::vector<int> touched(128);
+  std::vector<int> touched(8 * 128);
   const Status status = run_kernel<early_return_kernel>(
       {.order = Order::kDescending}, {.grid = dim3(2, 3, 4), .block = 128}, 100, touched.data());
   EXPECT_THAT(status.message(), HasSubstr("[block (1,2,3)]"));
