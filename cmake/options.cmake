@@ -31,6 +31,9 @@ if(RIGEL_DEVICE STREQUAL "cuda")
   # CMake 3.25 does not know nvcc's flag for C++20: it is told that there is nothing to add, and the flag is a plain option.
   set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION "")
   set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION "")
+  # fmt takes nvcc for a compiler without constexpr, and nvcc's front end cannot evaluate fmt's compile-time check of format
+  # strings; the host compiler checks the same headers.
+  add_compile_definitions("$<$<COMPILE_LANGUAGE:CUDA>:FMT_USE_CONSTEXPR=1>" "$<$<COMPILE_LANGUAGE:CUDA>:FMT_CONSTEVAL=>")
   add_compile_options(
     "$<$<COMPILE_LANGUAGE:CUDA>:-std=c++20;--expt-relaxed-constexpr;-lineinfo;-Werror=all-warnings;-Xcompiler=-Wall,-Wextra,-Werror;-Xptxas=-v>")
 elseif(NOT RIGEL_DEVICE STREQUAL "cpu")

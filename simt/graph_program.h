@@ -43,8 +43,7 @@ class GraphProgram {
  private:
   void find_commands(const VirtualDevice& device);
   void find_successors();
-  template <class Visit>
-  void for_each_copy(Visit visit) const;
+  void find_host_targets();
   void run_in_call_order(VirtualDevice& device, DeviceFault& fault);
   void run_in_seeded_order(VirtualDevice& device, DeviceFault& fault);
   std::size_t pick_ready();
@@ -55,6 +54,7 @@ class GraphProgram {
   const bool null_mode_;
   std::vector<int> commands_;
   std::vector<int> runnable_;  // of null mode: the commands that run
+  std::vector<CopyWork> host_targets_;
   std::vector<std::vector<int>> successors_;
   std::vector<int> num_missing_;
   std::vector<int> ready_;

@@ -14,6 +14,7 @@ GraphProgram::GraphProgram(CommandGraph graph, const VirtualDevice& device)
       null_mode_(device.options().mode == QueueMode::kNull) {
   find_commands(device);
   find_successors();
+  find_host_targets();
 }
 
 void GraphProgram::find_commands(const VirtualDevice& device) {
@@ -51,27 +52,34 @@ DeviceFault GraphProgram::update(CommandGraph graph) {
     return {FaultCode::kGraphExecUpdateFailure, "the graphs differ in nodes or edges"};
   }
   graph_ = std::move(graph);
+  find_host_targets();
   return {};
 }
 
-template <class Visit>
-void GraphProgram::for_each_copy(Visit visit) const {
+void GraphProgram::find_host_targets() {
+  host_targets_.clear();
   for (const int node : commands_) {
     const Command& command = graph_.nodes[static_cast<std::size_t>(node)].command;
     if (command.kind == Command::Kind::kCopy) {
       CopyWork work;
       std::memcpy(&work, command.closure, sizeof work);
-      visit(work);
+      if (work.direction == CopyDirection::kDeviceToHost) {
+        host_targets_.push_back(work);
+      }
     }
   }
 }
 
 void GraphProgram::spoil_host_targets() const {
-  for_each_copy([](const CopyWork& copy) { copy.spoil_host_target(); });
+  for (const CopyWork& copy : host_targets_) {
+    copy.spoil_host_target();
+  }
 }
 
 void GraphProgram::release_host_targets() const {
-  for_each_copy([](const CopyWork& copy) { copy.release_host_target(); });
+  for (const CopyWork& copy : host_targets_) {
+    copy.release_host_target();
+  }
 }
 
 void GraphProgram::replay(VirtualDevice& device, DeviceFault& fault) {

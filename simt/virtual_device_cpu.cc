@@ -89,7 +89,9 @@ DeviceFault VirtualDevice::copy(Queue& queue, const CopyWork& work) {
   }
   const bool to_host = work.direction == CopyDirection::kDeviceToHost;
   const void* host_side = to_host ? work.target : work.source;
-  const bool pageable = work.direction != CopyDirection::kDeviceToDevice &&
+  // Null mode copies nothing, so outside a capture it need not know (finding out takes a lock).
+  const bool asks = options_.mode != QueueMode::kNull || queue.capture() != nullptr;
+  const bool pageable = work.direction != CopyDirection::kDeviceToDevice && asks &&
                         !memory_.is_pinned(host_side, work.num_bytes);
   if (pageable) {
     DeviceFault refused = refuse_in_capture("a copy of pageable host memory", &queue);

@@ -59,8 +59,10 @@ Tensor& Tensor::operator=(const Tensor& other) {
 }
 
 Tensor& Tensor::operator=(Tensor&& other) noexcept {
-  std::swap(storage_, other.storage_);
-  std::swap(geometry_, other.geometry_);
+  // Through a temporary, so that the old storage goes now and not with `other`.
+  Tensor moved(std::move(other));
+  std::swap(storage_, moved.storage_);
+  std::swap(geometry_, moved.geometry_);
   return *this;
 }
 
