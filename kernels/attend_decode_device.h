@@ -84,9 +84,14 @@ __device__ inline void write_partial(const AttendDecodeParams& params, const Que
   }
 }
 
+/// Blocks that a multiprocessor shall hold: without a number ptxas stops at 72 registers for 4 rows of float, and spills.
+template <int ROWS>
+inline constexpr int kBlocksOfProcessor = ROWS <= 4 ? 5 : 4;
+
 /// grid (blocks that share the work, G, blocks of ROWS heads of a group). Work is the used slots, then the tokens without.
 template <class T, int ROWS, int BLOCK>
-__global__ void __launch_bounds__(BLOCK) attend_chunks_kernel(AttendDecodeParams params) {
+__global__ void __launch_bounds__(BLOCK, kBlocksOfProcessor<ROWS>)
+    attend_chunks_kernel(AttendDecodeParams params) {
   const AttentionParams& p = params.attention;
   const DecodeWorkspace& w = params.workspace;
   const AttentionShared s = attention_shared(ROWS, p.head_size, BLOCK);

@@ -6,7 +6,7 @@
 namespace rigel::kernels::RIGEL_NATIVE {
 namespace {
 
-// Elements 4 to 11 ns apiece for a sine and cosine: 256 pairs are an item.
+// A sine and a cosine take about 40 ns: 256 pairs are an item of 10 us.
 constexpr int kAnglesOfItem = 256;
 
 /// Eight pairs' {cos, sin} as two vectors.
