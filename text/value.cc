@@ -106,6 +106,12 @@ Value Value::string(std::string text) {
   return value;
 }
 
+Value Value::markup(std::string text) {
+  Value value = string(std::move(text));
+  value.is_markup_ = true;
+  return value;
+}
+
 Value Value::list(ValueList items, Kind kind) {
   uint16_t depth = 0;
   for (const Value& item : items) {

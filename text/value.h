@@ -79,6 +79,8 @@ class Value {
   static Value real(double value);
   static Value big_integer(std::string digits);
   static Value string(std::string value);
+  /// Text marked by the filter `safe`: a string, but what is added to it is escaped for HTML (Python's Markup).
+  static Value markup(std::string value);
   static Value list(ValueList items, Kind kind = Kind::kList);  // or kTuple, kView, kGenerator
   static Value dictionary(Dictionary entries);
   static Value object(Kind kind, std::shared_ptr<Object> object);
@@ -90,7 +92,8 @@ class Value {
   bool is_string() const { return kind_ == Kind::kString; }
   bool is_number() const;    // booleans, too, as in Python
   bool is_integral() const;  // an integer or a boolean
-  bool has_items() const;    // list, tuple, view or generator
+  bool is_markup() const { return is_markup_; }
+  bool has_items() const;  // list, tuple, view or generator
 
   // Preconditions: the value is of that kind.
   const std::string& as_string()
@@ -120,6 +123,7 @@ class Value {
   uint16_t depth() const;
 
   Kind kind_ = Kind::kNone;
+  bool is_markup_ = false;
   std::variant<std::monostate, int64_t, double, std::shared_ptr<const std::string>,
                std::shared_ptr<const List>, std::shared_ptr<const Entries>, std::shared_ptr<Object>>
       data_;

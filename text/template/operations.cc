@@ -1,5 +1,6 @@
 #include "text/template/operations.h"
 
+#include "text/template/text_operations.h"
 #include "text/text_error.h"
 #include "text/utf8.h"
 
@@ -27,6 +28,10 @@ bool is_sequence(const Value& value) {
   return value.is(Value::Kind::kList) || value.is(Value::Kind::kTuple);
 }
 
+std::string markup_of(const Value& text) {
+  return text.is_markup() ? text.as_string() : escape_html(text.as_string());
+}
+
 Value add(const Value& left, const Value& right) {
   if (left.is_integral() && right.is_integral()) {
     int64_t sum = 0;
@@ -37,6 +42,9 @@ Value add(const Value& left, const Value& right) {
   }
   if (left.is_number() && right.is_number()) {
     return Value::real(left.as_real() + right.as_real());
+  }
+  if (left.is_string() && right.is_string() && (left.is_markup() || right.is_markup())) {
+    return Value::markup(markup_of(left) + markup_of(right));
   }
   if (left.is_string() && right.is_string()) {
     return Value::string(left.as_string() + right.as_string());

@@ -88,6 +88,11 @@ Arguments rest_of(const Arguments& arguments, std::size_t first) {
   return rest;
 }
 
+/// The lazy filters take anything false, none included, for an empty list.
+ValueList items_if_any(const Value& input) {
+  return input.is_true() ? iterate(input) : ValueList{};
+}
+
 /// Items for which the test named by argument `test_place` gives `wanted`; truth itself without a test.
 Value choose(const Value& input, const Arguments& arguments, bool by_attribute, bool wanted) {
   const std::size_t test_place = by_attribute ? 1 : 0;
@@ -106,7 +111,7 @@ Value choose(const Value& input, const Arguments& arguments, bool by_attribute, 
     test_arguments = rest_of(arguments, test_place + 1);
   }
   ValueList chosen;
-  for (const Value& item : iterate(input)) {
+  for (const Value& item : items_if_any(input)) {
     const Value value = follow(item, path);
     if ((test != nullptr ? test(value, test_arguments) : value.is_true()) == wanted) {
       chosen.push_back(item);
@@ -248,13 +253,13 @@ Value map(const Value& input, const Arguments& arguments) {
       throw TextError(fmt::format("unknown filter '{}'", name));
     }
     const Arguments rest = rest_of(arguments, 1);
-    for (const Value& item : iterate(input)) {
+    for (const Value& item : items_if_any(input)) {
       mapped.push_back(filter(item, rest));
     }
   } else {
     const Parameters parameters("map", {"attribute", "default"}, arguments);
     const Value path = parameters.value(0);
-    for (const Value& item : iterate(input)) {
+    for (const Value& item : items_if_any(input)) {
       const Value value = follow(item, path);
       const bool is_replaced = value.is_undefined() && parameters.has(1);
       mapped.push_back(is_replaced ? parameters.value(1) : value);

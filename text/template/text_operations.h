@@ -28,6 +28,9 @@ ValueList split_lines(std::string_view text);
 std::string replace(std::string_view text, std::string_view from, std::string_view to,
                     int64_t max_count);
 
+/// HTML entities for the five characters that mean something in HTML.
+std::string escape_html(std::string_view text);
+
 std::string capitalize(std::string_view text);
 std::string title_case(std::string_view text);
 
