@@ -55,7 +55,7 @@ void refuse_option(CLI::App& app, const std::string& name, const std::string& ha
 void add_future_options(CLI::App& app) {
   for (const char* name : {"--no-enable-prefix-caching", "--no-async-scheduling", "--enforce-eager",
                            "--no-preplan", "--no-early-speculation"}) {
-    app.add_flag(std::string(name), std::string("always so in this build"))->group("Engine");
+    app.add_flag(name)->description("always so in this build")->group("Engine");
   }
   refuse_option(app, "--capture", "eager");
   refuse_option(app, "--steps-per-launch", "1");
@@ -65,7 +65,9 @@ void add_future_options(CLI::App& app) {
 }
 
 void add_model(CLI::App& app, std::string& model) {
-  app.add_option("model,--model", model, "a GGUF file or a Hugging Face directory")->required();
+  app.add_option("model,--model", model, "a GGUF file or a Hugging Face directory")
+      ->required()
+      ->take_first();  // the command line comes before a --config file
 }
 
 void add_program_options(CLI::App& app, CommandLine& line) {
@@ -140,7 +142,8 @@ void add_serve(CLI::App& app, CommandLine& line) {
   serve.add_option("--served-model-name", options.served_model_name,
                    "default: the model's own name");
   serve.add_option("--api-key", options.api_keys, "callers must bring one of these")
-      ->delimiter(',');
+      ->delimiter(',')
+      ->allow_extra_args(false);
   serve
       .add_option("--shutdown-timeout", options.shutdown_timeout_s,
                   "seconds that running requests get after SIGTERM")
@@ -177,8 +180,9 @@ void add_generate(CLI::App& app, CommandLine& line) {
   generate.add_option("--min-p", options.min_p)->check(CLI::Range(0.0, 1.0));
   generate.add_option("--repetition-penalty", options.repetition_penalty)
       ->check(CLI::PositiveNumber);
-  generate.add_option("--stop", options.stop,
-                      "text that ends the answer; may be given several times");
+  generate
+      .add_option("--stop", options.stop, "text that ends the answer; may be given several times")
+      ->allow_extra_args(false);
   generate.add_flag("--ignore-eos", options.ignore_eos, "go on after the end token");
   add_engine_options(generate, line);
   generate.callback([&line] {
@@ -257,6 +261,7 @@ void add_bench(CLI::App& app, CommandLine& line) {
   throughput
       .add_option("--concurrency", options.concurrency, "requests together, with commas between")
       ->delimiter(',')
+      ->allow_extra_args(false)
       ->check(positive("REQUESTS"))
       ->capture_default_str();
   throughput.add_option("--input-len", options.input_len)

@@ -146,15 +146,6 @@ std::string Router::next_request_id(std::string_view prefix) {
   return fmt::format("{}-{}{:08x}", prefix, id_base_, num_ids_++);
 }
 
-void Router::note_unknown_fields(std::string_view path, const std::vector<std::string>& fields) {
-  const std::lock_guard lock(noted_mutex_);
-  for (const std::string& field : fields) {
-    if (noted_fields_.size() < kMaxNotedFields && noted_fields_.insert(field).second) {
-      log_warning(fmt::format("{}: unknown field '{}' is ignored", path, field.substr(0, 64)));
-    }
-  }
-}
-
 void Router::generate(ExchangeRef exchange, CallKind kind, std::string_view id_prefix) {
   const http::Request& request = exchange->request();
   Parsed<GenerationCall> call = parse_generation_call(kind, request.body, model().service.limits());
@@ -164,7 +155,7 @@ void Router::generate(ExchangeRef exchange, CallKind kind, std::string_view id_p
   if (!check_model(exchange, call.value().model)) {
     return;
   }
-  note_unknown_fields(request.path, call.value().unknown_fields);
+  unknown_fields_.note(request.path, call.value().unknown_fields);
   run_generation_call(model(), std::move(call.value()), exchange, next_request_id(id_prefix));
 }
 

@@ -3,11 +3,10 @@
 #include "server/api/error.h"
 #include "server/http/exchange.h"
 #include "server/text_codec.h"
+#include "server/unknown_field_log.h"
 
 #include <atomic>
 #include <memory>
-#include <mutex>
-#include <set>
 #include <string>
 #include <vector>
 
@@ -45,7 +44,6 @@ class Router {
   [[nodiscard]] const ServedModel& model() const { return *model_.load(); }
   [[nodiscard]] bool check_model(ExchangeRef exchange, const std::string& name) const;
   [[nodiscard]] std::string next_request_id(std::string_view prefix);
-  void note_unknown_fields(std::string_view path, const std::vector<std::string>& fields);
   void generate(ExchangeRef exchange, CallKind kind, std::string_view id_prefix);
 
   void answer_page(ExchangeRef exchange);
@@ -63,8 +61,7 @@ class Router {
   std::atomic<const ServedModel*> model_{nullptr};
   std::atomic<bool> is_draining_{false};
   std::atomic<std::uint64_t> num_ids_{0};
-  std::mutex noted_mutex_;
-  std::set<std::string> noted_fields_;  // guarded by noted_mutex_
+  UnknownFieldLog unknown_fields_;
 };
 
 }  // namespace rigel::server

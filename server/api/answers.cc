@@ -40,12 +40,6 @@ std::string token_name(std::string_view bytes) {
   return name;
 }
 
-std::size_t num_code_points(std::string_view text) {
-  return static_cast<std::size_t>(std::count_if(text.begin(), text.end(), [](char c) {
-    return (static_cast<unsigned char>(c) & 0xC0) != 0x80;
-  }));
-}
-
 /// {"tokens", "token_logprobs", "top_logprobs", "text_offset"}: four lists, one entry a token.
 void write_completion_logprobs(JsonWriter& json, const ChoiceText& choice, const TextCodec& codec) {
   json.begin_object().key("tokens").begin_array();
@@ -231,13 +225,10 @@ std::string usage_chunk(const AnswerHead& head, const Usage& usage) {
   return json.take();
 }
 
-std::string error_body(const ApiError& error) {
-  JsonWriter json;
-  json.begin_object().key("error").begin_object();
-  json.field("message", error.message).field("type", error_type(error.status)).key("param");
-  error.param.empty() ? json.value(nullptr) : json.value(error.param);
-  json.field("code", error.status).end_object().end_object();
-  return json.take();
+std::size_t num_code_points(std::string_view text) {
+  return static_cast<std::size_t>(std::count_if(text.begin(), text.end(), [](char c) {
+    return (static_cast<unsigned char>(c) & 0xC0) != 0x80;
+  }));
 }
 
 std::string server_sent_event(std::string_view chunk) {

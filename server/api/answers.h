@@ -51,7 +51,8 @@ struct ChoiceText {
 /// The last chunk where usage was asked for: no choices.
 [[nodiscard]] std::string usage_chunk(const AnswerHead& head, const Usage& usage);
 
-[[nodiscard]] std::string error_body(const ApiError& error);
+/// Of UTF-8 text.
+[[nodiscard]] std::size_t num_code_points(std::string_view text);
 
 /// "data: CHUNK\n\n".
 [[nodiscard]] std::string server_sent_event(std::string_view chunk);

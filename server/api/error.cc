@@ -1,5 +1,7 @@
 #include "server/api/error.h"
 
+#include "server/api/json_writer.h"
+
 namespace rigel::server {
 
 std::string_view error_type(int status) {
@@ -19,6 +21,15 @@ std::string_view error_type(int status) {
     default:
       return "BadRequestError";
   }
+}
+
+std::string error_body(const ApiError& error) {
+  JsonWriter json;
+  json.begin_object().key("error").begin_object();
+  json.field("message", error.message).field("type", error_type(error.status)).key("param");
+  error.param.empty() ? json.value(nullptr) : json.value(error.param);
+  json.field("code", error.status).end_object().end_object();
+  return json.take();
 }
 
 }  // namespace rigel::server

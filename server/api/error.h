@@ -35,4 +35,7 @@ class Parsed {
 /// vLLM's name for errors of this HTTP status: "BadRequestError" for 400.
 [[nodiscard]] std::string_view error_type(int status);
 
+/// {"error": {"message", "type", "param", "code"}}.
+[[nodiscard]] std::string error_body(const ApiError& error);
+
 }  // namespace rigel::server

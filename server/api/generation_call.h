@@ -19,6 +19,8 @@ struct ChatPrompt {
   std::string documents_json;  // an array; empty: none
   std::string kwargs_json;     // an object with further variables; empty: none
   bool add_generation_prompt = true;
+
+  bool operator==(const ChatPrompt&) const = default;
 };
 
 /// What a caller may give to be continued.

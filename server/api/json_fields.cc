@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 
 namespace rigel::server {
@@ -12,6 +13,7 @@ constexpr std::size_t kMaxShownBytes = 80;
 
 // A document this deep is an attack, not a request; a limit keeps every later recursion over the tree safe.
 constexpr int kMaxDepth = 64;
+constexpr int kMaxKeys = 4096;  // of one object
 
 template <typename T>
 std::string allowed(const Range<T>& range) {
@@ -34,8 +36,10 @@ bool contains(const Range<T>& range, T x) {
   return (range.above ? x > range.low : x >= range.low) && x <= range.high;
 }
 
-/// Whether brackets outside of strings nest deeper than `max_depth`. Reads any text.
-bool deeper_than(std::string_view text, int max_depth) {
+/// What about a text's shape would cost too much to parse or to walk: its nesting, or an object's number of keys (the library
+/// looks for each new key among all before it). Nothing if all is well. Reads any text, JSON or not.
+std::optional<std::string> find_excess(std::string_view text) {
+  std::array<int, kMaxDepth + 1> num_keys{};
   int depth = 0;
   bool in_string = false;
   for (std::size_t i = 0; i < text.size(); ++i) {
@@ -46,14 +50,17 @@ bool deeper_than(std::string_view text, int max_depth) {
     } else if (c == '"') {
       in_string = true;
     } else if (c == '[' || c == '{') {
-      if (++depth > max_depth) {
-        return true;
+      if (++depth > kMaxDepth) {
+        return fmt::format("is nested deeper than {} levels", kMaxDepth);
       }
+      num_keys[static_cast<std::size_t>(depth)] = 0;
     } else if (c == ']' || c == '}') {
-      --depth;
+      depth = std::max(depth - 1, 0);
+    } else if (c == ':' && ++num_keys[static_cast<std::size_t>(depth)] > kMaxKeys) {
+      return fmt::format("has an object with more than {} keys", kMaxKeys);
     }
   }
-  return false;
+  return std::nullopt;
 }
 
 }  // namespace
@@ -230,8 +237,8 @@ std::optional<std::string> read_token_ids(const Json& value, int vocab_size,
 }
 
 Parsed<Json> parse_object(std::string_view text) {
-  if (deeper_than(text, kMaxDepth)) {
-    return ApiError{.message = fmt::format("The body is nested deeper than {} levels", kMaxDepth)};
+  if (const auto excess = find_excess(text)) {
+    return ApiError{.message = "The body " + *excess};
   }
   Json document;
   try {

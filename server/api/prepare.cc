@@ -4,6 +4,8 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
+
 namespace rigel::server {
 namespace {
 
@@ -70,9 +72,10 @@ Parsed<std::vector<GenerationRequest>> prepare_requests(const GenerationCall& ca
     GenerationRequest request;
     request.prompt = std::move(ids.value());
     request.sampling = call.sampling;
-    if (call.kind == CallKind::kChat && !call.max_tokens_given) {
-      request.sampling.max_tokens = limits.max_model_len - static_cast<int>(num_tokens);
-    }
+    const int room = limits.max_model_len - static_cast<int>(num_tokens);
+    const bool may_fill_context = call.kind == CallKind::kChat && !call.max_tokens_given;
+    request.sampling.max_tokens =
+        may_fill_context ? room : std::min(room, call.sampling.max_tokens);
     for (int i = 0; i < call.num_choices; ++i) {
       requests.push_back(request);
       if (call.sampling.seed) {

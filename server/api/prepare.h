@@ -15,7 +15,7 @@ namespace rigel::server {
                                                            const TextCodec& codec);
 
 /// One request a choice, in the order of the answer's choices: prompt 0 choice 0, prompt 0 choice 1, ...
-/// A chat that names no length may fill the context. With a seed, choice i of a prompt draws from seed + i.
+/// Answers end at the context's end at the latest; a chat that names no length may go on until there. With a seed, choice i of a prompt draws from seed + i.
 /// Errors: 400, with both numbers where a prompt is longer than the context.
 [[nodiscard]] Parsed<std::vector<GenerationRequest>> prepare_requests(const GenerationCall& call,
                                                                       const TextCodec& codec,

@@ -6,8 +6,7 @@
 
 #include <fmt/core.h>
 
-#include <algorithm>
-#include <chrono>
+#include <ctime>
 #include <mutex>
 #include <utility>
 
@@ -20,7 +19,8 @@ constexpr std::string_view kDoneEvent = "data: [DONE]\n\n";
 struct ChoiceState {
   std::string text;                    // whole answers only
   std::vector<GeneratedToken> tokens;  // whole answers with log-probabilities only
-  std::size_t num_code_points = 0;
+  std::size_t num_code_points =
+      0;  // before what comes next; of a whole answer, before what was generated
   std::optional<FinishReason> finish;
   std::string stop_string;
 };
@@ -81,11 +81,6 @@ class ChoiceListener final : public OutputListener {
   const std::size_t index_;
 };
 
-std::int64_t seconds_since_1970() {
-  using namespace std::chrono;
-  return duration_cast<seconds>(system_clock::now().time_since_epoch()).count();
-}
-
 RunningCall::RunningCall(const ServedModel& model, GenerationCall call,
                          std::shared_ptr<http::Exchange> exchange, std::string request_id)
     : service_(model.service),
@@ -94,7 +89,7 @@ RunningCall::RunningCall(const ServedModel& model, GenerationCall call,
       exchange_(std::move(exchange)),
       head_{.kind = call_.kind,
             .id = std::move(request_id),
-            .created = seconds_since_1970(),
+            .created = std::time(nullptr),
             .model = model.name} {}
 
 void RunningCall::start(std::vector<GenerationRequest> requests) {
@@ -139,6 +134,7 @@ void RunningCall::open_choices(const std::vector<GenerationRequest>& requests) {
       const auto* text = std::get_if<std::string>(&call_.prompts[i / num_choices]);
       echo = text != nullptr ? *text : decode(codec_, requests[i].prompt, /*skip_special=*/false);
     }
+    choices_[i].num_code_points = num_code_points(echo);
     if (!call_.stream) {
       choices_[i].text = std::move(echo);
       continue;
@@ -227,10 +223,7 @@ void RunningCall::stream_delta(std::size_t index, const OutputDelta& delta) {
                              .stop_string = delta.stop_string},
                             call_.include_usage, codec_));
   }
-  choice.num_code_points +=
-      static_cast<std::size_t>(std::count_if(delta.text.begin(), delta.text.end(), [](char c) {
-        return (static_cast<unsigned char>(c) & 0xC0) != 0x80;
-      }));
+  choice.num_code_points += num_code_points(delta.text);
 }
 
 void RunningCall::keep_delta(ChoiceState& choice, const OutputDelta& delta) {
@@ -288,6 +281,7 @@ std::string RunningCall::whole_body() const {
                        .text = choice.text,
                        .tokens = choice.tokens,
                        .with_logprobs = with_logprobs(),
+                       .text_offset = choice.num_code_points,
                        .finish = choice.finish,
                        .stop_string = choice.stop_string});
   }

@@ -6,11 +6,8 @@
 #include "server/commands/commands.h"
 #include "server/commands/json_lines.h"
 #include "server/commands/offline_batch.h"
-#include "server/log.h"
+#include "server/unknown_field_log.h"
 
-#include <fmt/core.h>
-
-#include <set>
 #include <variant>
 #include <vector>
 
@@ -54,7 +51,7 @@ class LineGenerator {
       lines_.push_back({.state = std::move(call.error())});
       return;
     }
-    note_unknown_fields(call.value());
+    unknown_fields_.note("--jsonl", call.value().unknown_fields);
     Parsed<std::vector<GenerationRequest>> requests =
         prepare_requests(call.value(), codec_, service_.limits());
     if (!requests.ok()) {
@@ -110,19 +107,11 @@ class LineGenerator {
     return json.take();
   }
 
-  void note_unknown_fields(const GenerationCall& call) {
-    for (const std::string& field : call.unknown_fields) {
-      if (noted_fields_.insert(field).second) {
-        log_warning(fmt::format("unknown field '{}' is ignored", field));
-      }
-    }
-  }
-
   const TextCodec& codec_;
   InferenceService& service_;
   OfflineBatch batch_;
   std::vector<Line> lines_;
-  std::set<std::string> noted_fields_;
+  UnknownFieldLog unknown_fields_;
 };
 
 }  // namespace

@@ -11,6 +11,7 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <ctime>
 #include <future>
 #include <memory>
 
@@ -92,11 +93,6 @@ void announce(const ServedModel& model, const ServiceDescription& description,
   std::fflush(stdout);
 }
 
-std::int64_t seconds_since_1970() {
-  using namespace std::chrono;
-  return duration_cast<seconds>(system_clock::now().time_since_epoch()).count();
-}
-
 }  // namespace
 
 int run_serve(const ServeOptions& options) {
@@ -122,7 +118,7 @@ int run_serve(const ServeOptions& options) {
   session = loading.get();
   model.reset(new ServedModel{
       .name = options.served_model_name.empty() ? session->files().name : options.served_model_name,
-      .created = seconds_since_1970(),
+      .created = std::time(nullptr),
       .text = session->text(),
       .service = session->service()});
   router.set_model(*model);

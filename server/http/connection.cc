@@ -1,6 +1,6 @@
 #include "server/http/connection.h"
 
-#include "server/api/answers.h"
+#include "server/api/error.h"
 
 #include <boost/asio/post.hpp>
 #include <boost/asio/write.hpp>
