@@ -1,6 +1,6 @@
 #include "model/checkpoint/mapped_file.h"
+#include "model/hugging_face_pre_tokenizer.h"
 #include "model/json_fields.h"
-#include "model/pre_tokenizer.h"
 #include "model/tokenizer_loader.h"
 
 #include <fmt/core.h>

@@ -1,4 +1,4 @@
-#include "model/pre_tokenizer.h"
+#include "model/hugging_face_pre_tokenizer.h"
 
 #include <array>
 #include <cstddef>
