@@ -44,6 +44,13 @@ constexpr int panels_of_tile(int rows) {
 constexpr int64_t kRowBlockBytes = 256 * 1024;
 constexpr double kItemNanoseconds = 10e3;
 
+constexpr int64_t ceil_div(int64_t a, int64_t b) {
+  return (a + b - 1) / b;
+}
+constexpr int64_t smaller(int64_t a, int64_t b) {
+  return a < b ? a : b;
+}
+
 using Floats = float __attribute__((vector_size(kLanes * 4)));
 using Words = uint32_t __attribute__((vector_size(kLanes * 4)));
 
@@ -195,15 +202,14 @@ template <class T, int kRows, int kPanels>
   finish_tile<T>(p, finished, kRows, kPanels, row, panel);
 }
 
-/// All panels of [panel, end) for `kRows` rows: wide tiles first, then one panel at a time.
-template <class T, int kRows>
+/// All panels of [panel, end) for `kRows` rows: wide tiles first, then narrower ones.
+template <class T, int kRows, int kPanels = panels_of_tile(kRows)>
 void multiply_panels(const GemmParams& p, Rows x, int64_t row, int64_t panel, int64_t end) {
-  constexpr int kPanels = panels_of_tile(kRows);
   for (; panel + kPanels <= end; panel += kPanels) {
     multiply_tile<T, kRows, kPanels>(p, x, row, panel);
   }
-  for (; panel < end; ++panel) {
-    multiply_tile<T, kRows, 1>(p, x, row, panel);
+  if constexpr (kPanels > 1) {
+    multiply_panels<T, kRows, kPanels / 2>(p, x, row, panel, end);
   }
 }
 
@@ -227,10 +233,10 @@ struct Block {
 template <class T>
 void multiply_block(const GemmParams& p, Rows x, const Block& block) {
   const int64_t num_rows = block.end_row - block.row;
-  const int64_t num_tiles = (num_rows + kTileRows - 1) / kTileRows;
+  const int64_t num_tiles = ceil_div(num_rows, kTileRows);
   const int64_t step = num_tiles == 1 ? block.end_panel - block.panel : 2 * kTilePanels;
   for (int64_t panel = block.panel; panel < block.end_panel; panel += step) {
-    const int64_t end = panel + step < block.end_panel ? panel + step : block.end_panel;
+    const int64_t end = smaller(panel + step, block.end_panel);
     for (int64_t tile = 0; tile < num_tiles; ++tile) {
       // Even shares (7 rows are 4 + 3): a lone last row would run at the speed of memory.
       const int64_t row = tile * num_rows / num_tiles;
@@ -240,45 +246,61 @@ void multiply_block(const GemmParams& p, Rows x, const Block& block) {
   }
 }
 
-/// How the output is cut into items for the pool.
+/// How the output is cut into items for the pool. Column blocks begin at multiples of kSplitPanels, so that wide tiles fill
+/// them.
+constexpr int64_t kSplitPanels = 8;
+
 struct Split {
   int64_t rows_per_block;
-  int row_blocks;
-  int column_blocks;
+  int64_t row_blocks;
+  int64_t column_blocks;
   int64_t num_panels;
 
-  Block block(const GemmParams& p, int item) const {
-    const int64_t row = (item / column_blocks) * rows_per_block;
+  Block block(const GemmParams& p, int64_t item) const {
+    const int64_t row = item / column_blocks * rows_per_block;
     const int64_t end = row + rows_per_block;
     const int64_t column_block = item % column_blocks;
     return {.row = row,
             .end_row = end < p.num_rows ? end : p.num_rows,
-            .panel = column_block * num_panels / column_blocks,
-            .end_panel = (column_block + 1) * num_panels / column_blocks};
+            .panel = first_panel(column_block),
+            .end_panel = first_panel(column_block + 1)};
+  }
+
+  int64_t first_panel(int64_t column_block) const {
+    const int64_t units = (num_panels + kSplitPanels - 1) / kSplitPanels;
+    const int64_t panel = column_block * units / column_blocks * kSplitPanels;
+    return panel < num_panels ? panel : num_panels;
   }
 };
 
-Split split_for(const GemmParams& p, int num_threads) {
-  int64_t rows = kRowBlockBytes / (int64_t{4} * p.depth + 1) / kTileRows * kTileRows;
-  rows = rows < kTileRows ? kTileRows : rows > 16 * kTileRows ? 16 * kTileRows : rows;
-  const int64_t row_blocks = (p.num_rows + rows - 1) / rows;
-  // Even row blocks, so that the last one isn't a sliver.
-  const int64_t even = (p.num_rows + row_blocks - 1) / row_blocks;
-  const int64_t num_panels = (int64_t{p.num_columns} + kColumns - 1) / kColumns;
+/// Rows of a block: as many as the cache holds, whole tiles, the same for all blocks but the last.
+int64_t rows_per_block(const GemmParams& p) {
+  const int64_t fitting = kRowBlockBytes / (int64_t{4} * p.depth) / kTileRows * kTileRows;
+  const int64_t most = smaller(fitting < kTileRows ? kTileRows : fitting, 16 * kTileRows);
+  if (p.num_rows <= most) {
+    return p.num_rows;
+  }
+  const int64_t even = ceil_div(p.num_rows, ceil_div(p.num_rows, most));
+  return ceil_div(even, kTileRows) * kTileRows;
+}
 
+Split split_for(const GemmParams& p, int num_threads) {
+  const int64_t rows = rows_per_block(p);
+  const int64_t row_blocks = ceil_div(p.num_rows, rows);
+  const int64_t num_panels = ceil_div(p.num_columns, kColumns);
   // One core reads about 20 bytes/ns of weights and does about 60 flops/ns.
   const double elements = static_cast<double>(p.num_columns) * p.depth;
   const double read_ns = elements * (p.is_bf16 ? 2 : 4) / 20;
-  const double multiply_ns = elements * 2 * static_cast<double>(even) / 60;
+  const double multiply_ns = elements * 2 * static_cast<double>(rows) / 60;
   const double block_ns = read_ns > multiply_ns ? read_ns : multiply_ns;
   // Four items a thread even out a disturbed core; one item where the work is small.
-  int64_t wanted = (int64_t{4} * num_threads + row_blocks - 1) / row_blocks;
+  const int64_t wanted = num_threads == 1 ? 1 : ceil_div(int64_t{4} * num_threads, row_blocks);
   const int64_t worth = static_cast<int64_t>(block_ns / kItemNanoseconds);
-  wanted = wanted < worth ? wanted : worth;
-  wanted = wanted < num_panels ? wanted : num_panels;
-  return {.rows_per_block = even,
-          .row_blocks = static_cast<int>(row_blocks),
-          .column_blocks = static_cast<int>(wanted < 1 || num_threads == 1 ? 1 : wanted),
+  const int64_t possible = ceil_div(num_panels, kSplitPanels);
+  const int64_t column_blocks = smaller(smaller(wanted, worth), possible);
+  return {.rows_per_block = rows,
+          .row_blocks = row_blocks,
+          .column_blocks = column_blocks < 1 ? 1 : column_blocks,
           .num_panels = num_panels};
 }
 
@@ -304,7 +326,7 @@ void gemm(simt::Pool& pool, const GemmParams& params) {
   }
   const Rows x = as_floats(params);
   const Split split = split_for(params, pool.num_threads());
-  pool.parallel_for(split.row_blocks * split.column_blocks, [&](int item) {
+  pool.parallel_for(static_cast<int>(split.row_blocks * split.column_blocks), [&](int item) {
     const Block block = split.block(params, item);
     if (params.is_bf16) {
       multiply_block<uint16_t>(params, x, block);
