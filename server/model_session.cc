@@ -6,6 +6,7 @@
 #include <fmt/core.h>
 
 #include <chrono>
+#include <filesystem>
 
 namespace rigel::server {
 namespace {
@@ -20,16 +21,24 @@ class ShownProgress final : public LoadProgress {
   ProgressBar bar_{"loading", "bytes"};
 };
 
+std::string name_of_path(const std::string& path) {
+  std::filesystem::path last = std::filesystem::absolute(path).lexically_normal();
+  if (!last.has_filename()) {
+    last = last.parent_path();  // it ended in a slash
+  }
+  return (last.extension() == ".gguf" ? last.stem() : last.filename()).string();
+}
+
 }  // namespace
 
 ModelSession::ModelSession(const std::string& path, const WorkerOptions& options)
-    : files_(open_model_files(path)), codec_(files_.tokenizer) {
+    : name_(name_of_path(path)), files_(open_model_files(path)), codec_(files_.tokenizer) {
   const auto begun = std::chrono::steady_clock::now();
   ShownProgress progress;
   service_ = start_local_service(files_, codec_.tokenizer(), options, &progress);
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begun;
   const ServiceDescription& description = service_->description();
-  log_debug(fmt::format("{} loaded in {:.2f} s: {}, {}, gemm {}", files_.name, seconds.count(),
+  log_debug(fmt::format("{} loaded in {:.2f} s: {}, {}, gemm {}", name_, seconds.count(),
                         description.device, description.dtype, description.gemm));
 }
 

@@ -17,11 +17,14 @@ class ModelSession {
   /// Loads; shows progress on a terminal. Throws ModelFileError, text::TextError, std::invalid_argument.
   ModelSession(const std::string& path, const WorkerOptions& options);
 
+  /// What callers know it by: the file's name without .gguf, or the directory's name.
+  [[nodiscard]] const std::string& name() const { return name_; }
   [[nodiscard]] const ModelFiles& files() const { return files_; }
   [[nodiscard]] const ModelCodec& text() const { return codec_; }
   [[nodiscard]] LocalService& service() const { return *service_; }
 
  private:
+  std::string name_;
   ModelFiles files_;
   ModelCodec codec_;
   std::unique_ptr<LocalService> service_;  // uses both above

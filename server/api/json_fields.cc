@@ -238,7 +238,7 @@ std::optional<std::string> read_token_ids(const Json& value, int vocab_size,
 
 Parsed<Json> parse_object(std::string_view text) {
   if (const auto excess = find_excess(text)) {
-    return ApiError{.message = "The body " + *excess};
+    return ApiError{.message = "The request " + *excess};
   }
   Json document;
   try {
@@ -248,12 +248,12 @@ Parsed<Json> parse_object(std::string_view text) {
     const std::string_view what = problem.what();
     const std::size_t tag_end = what.find("] ");
     return ApiError{.message = fmt::format(
-                        "The body is not JSON: {}",
+                        "The request is not JSON: {}",
                         tag_end == std::string_view::npos ? what : what.substr(tag_end + 2))};
   }
   if (!document.is_object()) {
     return ApiError{.message =
-                        fmt::format("The body must be a JSON object, got {}", shown(document))};
+                        fmt::format("The request must be a JSON object, got {}", shown(document))};
   }
   return document;
 }

@@ -30,7 +30,7 @@ std::string as_json(const ModelSession& session, const WorkerOptions& worker,
                     const std::vector<Measured>& runs) {
   const ServiceDescription& description = session.service().description();
   JsonWriter json;
-  json.begin_object().field("model", session.files().name).field("dtype", description.dtype);
+  json.begin_object().field("model", session.name()).field("dtype", description.dtype);
   json.field("device", description.device)
       .field("threads", num_threads(worker))
       .key("runs")
@@ -49,7 +49,7 @@ std::string as_json(const ModelSession& session, const WorkerOptions& worker,
 void print_table(const ModelSession& session, const WorkerOptions& worker,
                  const std::vector<Measured>& runs) {
   const ServiceDescription& description = session.service().description();
-  fmt::print("{}, {}, {}, {} threads, gemm {}\n\n", session.files().name, description.device,
+  fmt::print("{}, {}, {}, {} threads, gemm {}\n\n", session.name(), description.device,
              description.dtype, num_threads(worker), description.gemm);
   fmt::print("{:>11} {:>13} {:>10} {:>13} {:>12} {:>11}\n", "concurrency", "prompt tokens",
              "new tokens", "prefill tok/s", "decode tok/s", "total tok/s");

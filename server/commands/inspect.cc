@@ -38,7 +38,10 @@ std::string as_json(const ModelSession& session) {
   const ModelFiles& files = session.files();
   const ServiceDescription& description = session.service().description();
   JsonWriter json;
-  json.begin_object().field("name", files.name).field("architecture", files.config.architecture);
+  json.begin_object()
+      .field("model", session.name())
+      .field("name", files.name)
+      .field("architecture", files.config.architecture);
   json.field("format", name_of(files.checkpoint->format()))
       .field("parameters", num_parameters(*files.checkpoint));
   json.field("checkpoint_bytes", files.checkpoint->total_bytes()).key("config");

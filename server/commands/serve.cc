@@ -117,7 +117,7 @@ int run_serve(const ServeOptions& options) {
   }
   session = loading.get();
   model.reset(new ServedModel{
-      .name = options.served_model_name.empty() ? session->files().name : options.served_model_name,
+      .name = options.served_model_name.empty() ? session->name() : options.served_model_name,
       .created = std::time(nullptr),
       .text = session->text(),
       .service = session->service()});

@@ -84,6 +84,11 @@ void Connection::on_read(const error_code& problem, std::size_t num_bytes) {
   if (state_ == State::kClosed) {
     return;
   }
+  if (problem && is_last_output_ && is_writing_) {
+    is_peer_done_ =
+        true;  // a client may leave as soon as it has its answer: whether it has, the write will tell
+    return;
+  }
   if (problem) {
     return drop();
   }
@@ -215,6 +220,9 @@ void Connection::finish_exchange() {
   report(exchange_->status());
   const bool keep_alive = exchange_->form().keep_alive && !context_.is_draining;
   exchange_.reset();
+  if (is_peer_done_) {
+    return drop();
+  }
   if (!keep_alive) {
     return linger();
   }

@@ -71,6 +71,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   std::string output_;                      // being sent
   bool is_writing_ = false;
   bool is_last_output_ = false;
+  bool is_peer_done_ = false;  // it has closed its side while the end of its answer was being sent
 };
 
 }  // namespace rigel::server::http

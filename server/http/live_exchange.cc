@@ -57,6 +57,9 @@ bool LiveExchange::write(std::string_view bytes) {
     if (is_gone_ || is_finished_) {
       return false;
     }
+    if (bytes.empty()) {
+      return true;  // an empty chunk would end the body
+    }
     too_far_behind = unsent_.size() + chunk.size() > max_unsent_bytes_;
     wake = !too_far_behind && append_locked(chunk);
   }

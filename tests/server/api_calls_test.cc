@@ -261,7 +261,7 @@ TEST(GenerationCall, SurvivesWhatIsNoJson) {
     const auto call = parse(CallKind::kCompletion, body);
     ASSERT_FALSE(call.ok()) << body.substr(0, 20);
     EXPECT_EQ(call.error().status, 400);
-    EXPECT_THAT(call.error().message, HasSubstr("body"));
+    EXPECT_THAT(call.error().message, HasSubstr("The request"));
   }
 }
 

@@ -181,6 +181,21 @@ TEST(HttpServer, NoticesWithinAHundredMillisecondsThatAClientWentAway) {
   }
 }
 
+TEST(HttpServer, CountsAnAnswerAsSentWhenTheClientLeavesRightAfterIt) {
+  for (int i = 0; i < 200; ++i) {
+    HoldingServer holding;
+    RawClient client(holding.server.port());
+    client.send(spell_request("GET", "/", ""));
+    ASSERT_TRUE(holding.wait([&] { return holding.held.size() == 1; }));
+    holding.held.front()->respond({.body = "answer"});
+    EXPECT_EQ(client.read_response().body, "answer");
+    client.close();
+    ASSERT_TRUE(holding.wait([&] { return holding.statuses.size() == 1; }));
+    EXPECT_EQ(holding.statuses.front(), 200);
+    EXPECT_EQ(holding.num_gone, 0);
+  }
+}
+
 TEST(HttpServer, TellsALateAskerThatTheClientIsGone) {
   HoldingServer holding;
   RawClient client(holding.server.port());
