@@ -349,7 +349,7 @@ void decode(simt::Pool& pool, const AttendDecodeParams& params) {
   const AttentionParams& p = params.attention;
   const ChunkCount chunks = count_chunks(params);
   const int64_t num_units = int64_t{params.num_tokens} * p.num_kv_heads;
-  const double nanoseconds = 0.2 * p.head_size * kAttentionChunk * p.num_kv_heads;
+  const double nanoseconds = 0.4 * p.head_size * kAttentionChunk * p.num_kv_heads;
   const int items = num_items(nanoseconds * static_cast<double>(chunks.all), num_units);
   // Cutting a token pays where there are few tokens for many threads; the bits are the same.
   const bool cut = chunks.largest > 1 && num_units < int64_t{4} * pool.num_threads() &&

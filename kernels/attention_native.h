@@ -10,7 +10,7 @@ namespace rigel::kernels {
 ///
 /// A chunk is two small matrix products on panels of 16 keys (Q K^T, then P V) with one accumulator for each output, which
 /// runs over head elements and keys in ascending order. Cost: near the FMA peak in prefill; in decode bound by widening K
-/// and V, about 0.2 ns a head element and key.
+/// and V, about 0.4 ns a head element and key.
 RIGEL_DECLARE_NATIVE(void attend_decode(simt::Pool& pool, const AttendDecodeParams& params);
                      void attend_prefill(simt::Pool& pool, const AttendPrefillParams& params);)
 
