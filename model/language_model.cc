@@ -124,13 +124,14 @@ void LanguageModel::forward(const ModelInputsFromEngine& inputs, BatchedModelOut
   }
 
   enqueue_scores(step, context.batch, outputs);
+  sampler_->enqueue_prompt_counts(context, ids);
   const auto& lanes = context.plan<SamplerPlan>(sampler_key_);
   for (const SamplerStep::Lane& lane :
        std::get<SamplerStep>(*inputs.step->find(sampler_key_)).lanes) {
     outputs.push_row_handle(lane.handle);
   }
   if (lanes.num_lanes > 0) {
-    sampler_->enqueue(context, ids, enqueue_head(step, lanes.token_indices), outputs);
+    sampler_->enqueue(context, enqueue_head(step, lanes.token_indices), outputs);
   }
 }
 

@@ -63,8 +63,15 @@ std::int64_t Sampler::num_bytes() const {
          top_ids_.num_bytes() + top_logprobs_.num_bytes();
 }
 
-void Sampler::enqueue(const StepContext& context, const ConstDeviceView& token_ids,
-                      const DeviceView& logits, BatchedModelOutput& outputs) const {
+void Sampler::enqueue_prompt_counts(const StepContext& context,
+                                    const ConstDeviceView& token_ids) const {
+  if (const auto& plan = context.plan<SamplerPlan>(key()); plan.prompt_rows.defined()) {
+    kernels::count_prompt(context.stream(), counts(), plan.prompt_rows, token_ids);
+  }
+}
+
+void Sampler::enqueue(const StepContext& context, const DeviceView& logits,
+                      BatchedModelOutput& outputs) const {
   const auto& plan = context.plan<SamplerPlan>(key());
   const StreamRef stream = context.stream();
   const bool changes_logits = plan.has_penalties || plan.bias_lanes.num_elements() > 0 ||
@@ -78,9 +85,6 @@ void Sampler::enqueue(const StepContext& context, const ConstDeviceView& token_i
 
   const kernels::PenaltyColumns penalties{plan.penalty_rows, plan.repetition, plan.presence,
                                           plan.frequency};
-  if (plan.prompt_rows.defined()) {
-    kernels::count_prompt(stream, counts(), plan.prompt_rows, token_ids);
-  }
   kernels::apply_logit_bias(stream, logits, plan.bias_lanes, plan.bias_tokens, plan.bias_values);
   if (plan.has_penalties) {
     kernels::apply_penalties(stream, logits, counts(), plan.lanes, penalties);

@@ -36,10 +36,14 @@ class Sampler final : public Resource {
   void ingest_request(const RequestInfo& info) override;
   void plan(const SubmoduleStep& step, StepContext& context) override;
 
+  /// Enqueues the counting of the step's prompt tokens, for rows with penalties: in every step, whether a lane samples or not.
+  ///   token_ids (T) i32: the step's input
+  void enqueue_prompt_counts(const StepContext& context, const ConstDeviceView& token_ids) const;
+
   /// Enqueues log-probabilities, penalties, sampling and the loop-back for the lanes of the step's plan.
-  ///   token_ids (T) i32: the step's input    logits (S, V) f32: overwritten
-  void enqueue(const StepContext& context, const ConstDeviceView& token_ids,
-               const DeviceView& logits, BatchedModelOutput& outputs) const;
+  ///   logits (S, V) f32: overwritten
+  void enqueue(const StepContext& context, const DeviceView& logits,
+               BatchedModelOutput& outputs) const;
 
   /// (R) i32: the token each row sampled last.
   [[nodiscard]] DeviceView last_tokens() const;

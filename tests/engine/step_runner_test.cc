@@ -96,7 +96,7 @@ TEST(NodeResourcesTest, AMissingResourceIsNamedTogetherWithWhatThereIs) {
   resources.add("kv", std::make_unique<RecordingResource>(ResourceKey{0}, "kv",
                                                           std::vector<ResourceKey>{}, calls));
   try {
-    resources.get<RecordingResource>("sampler");
+    std::ignore = resources.get<RecordingResource>("sampler");
     FAIL() << "found a sampler";
   } catch (const CheckError& error) {
     EXPECT_THAT(error.what(), ::testing::HasSubstr("'sampler'"));

@@ -146,6 +146,24 @@ TEST_F(LocalServiceTest, AnswersDoNotDependOnCompanyChunksOrRows) {
   }
 }
 
+TEST_F(LocalServiceTest, PenaltiesCountPromptTokensOfStepsInWhichNobodySamples) {
+  GenerationRequest request;
+  for (int token = 0; token < 90; ++token) {
+    request.prompt.push_back(3 + token % 45);
+  }
+  request.sampling.max_tokens = 30;
+  request.sampling.temperature = 0;
+  request.sampling.repetition_penalty = 2.0f;
+  request.sampling.ignore_eos = true;
+  const Answer whole = run_together(options(), {request}).front();
+  WorkerOptions chunked = options();
+  chunked.max_num_batched_tokens = 16;
+  chunked.max_num_seqs = 1;
+  EXPECT_EQ(run_together(chunked, {request}).front(), whole);
+  request.sampling.repetition_penalty = 1.0f;
+  EXPECT_NE(run_together(options(), {request}).front().ids, whole.ids) << "the penalty changes nothing";
+}
+
 TEST_F(LocalServiceTest, PreemptedRequestsGetTheSameAnswers) {
   auto requests = random_requests(2, 16);
   for (GenerationRequest& request : requests) {
