@@ -4,6 +4,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <mutex>
+#include <thread>
 
 namespace simt {
 
@@ -18,8 +19,12 @@ inline void spin_pause() {
 class SpinLock {
  public:
   void lock() {
-    while (locked_.exchange(true, std::memory_order_acquire)) {
+    for (int turn = 1; locked_.exchange(true, std::memory_order_acquire); ++turn) {
       while (locked_.load(std::memory_order_relaxed)) {
+        // The holder may have lost its core: spinning on would keep it from coming back.
+        if (turn++ % 64 == 0) {
+          std::this_thread::yield();
+        }
         spin_pause();
       }
     }
