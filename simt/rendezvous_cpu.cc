@@ -1,5 +1,6 @@
 #include "simt/multiprocessor.h"
 #include "simt/sanitizer.h"
+#include "simt/scheduler.h"
 
 #include <bit>
 #include <cstring>

@@ -1,4 +1,5 @@
 #include "simt/multiprocessor.h"
+#include "simt/scheduler.h"
 
 #include <bit>
 #include <cstring>
