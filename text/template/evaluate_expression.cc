@@ -43,12 +43,12 @@ struct Evaluator::Reader {
   }
 
   Value operator()(const AttributeAccess& access) const {
-    return get_attribute(self.evaluate(*access.object), access.name);
+    return self.keep_method(get_attribute(self.evaluate(*access.object), access.name));
   }
 
   Value operator()(const ItemAccess& access) const {
     const Value object = self.evaluate(*access.object);
-    return get_item(object, self.evaluate(*access.key));
+    return self.keep_method(get_item(object, self.evaluate(*access.key)));
   }
 
   Value operator()(const SliceAccess& access) const {
@@ -122,8 +122,11 @@ struct Evaluator::Reader {
 };
 
 Value Evaluator::evaluate(const Expression& expression) {
+  enter();
   line_ = expression.line;
-  return std::visit(Reader{*this}, expression.node);
+  Value value = std::visit(Reader{*this}, expression.node);
+  leave();
+  return value;
 }
 
 Value Evaluator::evaluate_or_none(const ExpressionPtr& expression) {
@@ -140,6 +143,14 @@ Arguments Evaluator::evaluate(const ArgumentList& list) {
     arguments.keywords.emplace_back(name, evaluate(*argument));
   }
   return arguments;
+}
+
+/// Remembers a method that has just been bound to its object.
+Value Evaluator::keep_method(Value value) {
+  if (value.is(Value::Kind::kCallable)) {
+    bound_methods_.push_back(value.share_object());
+  }
+  return value;
 }
 
 Value Evaluator::call(const Value& callee, const Arguments& arguments) {

@@ -74,6 +74,12 @@ Evaluator::~Evaluator() {
   for (const auto& space : namespaces_) {
     space->attributes = {};
   }
+  for (const auto& loop : kept_loops_) {
+    loop->items.clear();
+  }
+  for (const auto& method : bound_methods_) {
+    static_cast<Callable*>(method.get())->function = nullptr;
+  }
 }
 
 std::string Evaluator::render() {
@@ -151,6 +157,9 @@ struct Evaluator::Executor {
       }
     }
     --self.loop_depth_;
+    if (loop.use_count() > 1) {
+      self.kept_loops_.push_back(loop);
+    }
     return Flow::kNormal;
   }
 
@@ -198,15 +207,24 @@ struct Evaluator::Executor {
   Flow operator()(const Continue&) const { return Flow::kContinue; }
 };
 
+void Evaluator::enter() {
+  if (++depth_ > kMaxDepth) {
+    throw TextError("maximum recursion depth exceeded");
+  }
+}
+
 Evaluator::Flow Evaluator::execute(const Block& block, std::string& out) {
+  enter();
+  Flow flow = Flow::kNormal;
   for (const Statement& statement : block) {
     line_ = statement.line;
-    const Flow flow = std::visit(Executor{*this, out}, statement.node);
+    flow = std::visit(Executor{*this, out}, statement.node);
     if (flow != Flow::kNormal) {
-      return flow;
+      break;
     }
   }
-  return Flow::kNormal;
+  leave();
+  return flow;
 }
 
 /// The text of a block with variables of its own.

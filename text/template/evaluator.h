@@ -27,6 +27,8 @@ struct Scope {
 class Evaluator {
  public:
   static constexpr int kMaxMacroDepth = 100;
+  static constexpr int kMaxDepth =
+      1000;  // of expressions and statements inside each other, macros included
 
   /// `globals`: the functions of the language; `variables`: what the conversation gives, which hides them.
   Evaluator(const Template& source, const Dictionary& globals, const Dictionary& variables);
@@ -48,6 +50,8 @@ class Evaluator {
   friend struct Reader;
 
   Flow execute(const Block& block, std::string& out);
+  void enter();
+  void leave() { --depth_; }
   std::string capture(const Block& block);
   void append(std::string_view text, std::string& out) const;
   void assign(const Target& target, const Value& value);
@@ -59,6 +63,7 @@ class Evaluator {
   Value evaluate_or_none(const ExpressionPtr& expression);
   Arguments evaluate(const ArgumentList& list);
   Value call(const Value& callee, const Arguments& arguments);
+  Value keep_method(Value value);
 
   /// The input of a filter without one: the text of the block around it.
   Value apply_filters(const Expression& filters, std::string text);
@@ -66,11 +71,16 @@ class Evaluator {
   const Template& source_;
   NameId loop_name_ = -1;
   std::shared_ptr<Scope> scope_;
-  std::vector<std::shared_ptr<Scope>> macro_homes_;     // emptied at the end: they may form cycles
-  std::vector<std::shared_ptr<Namespace>> namespaces_;  // the same
+  // What may hold each other in cycles or long chains. Emptied one by one at the end, so that neither leaks and
+  // no chain is freed by recursion.
+  std::vector<std::shared_ptr<Scope>> macro_homes_;
+  std::vector<std::shared_ptr<Namespace>> namespaces_;
+  std::vector<std::shared_ptr<Loop>> kept_loops_;
+  std::vector<std::shared_ptr<Value::Object>> bound_methods_;
   Value block_text_;
   int line_ = 0;
   int macro_depth_ = 0;
+  int depth_ = 0;  // an error ends the render, so nothing restores the depths then
   int loop_depth_ = 0;
 };
 

@@ -10,8 +10,10 @@
 namespace rigel::text::chat {
 namespace {
 
-// Deeper nesting would overflow the stack of whoever walks the tree.
+// Deeper nesting would overflow the stack of whoever walks the tree. A chain of operators nests, too, and its
+// depth is at most its number of nodes.
 constexpr int kMaxOpen = 100;
+constexpr int kMaxNodes = 5000;
 
 bool is_one_of(std::string_view name, std::initializer_list<std::string_view> names) {
   return std::find(names.begin(), names.end(), name) != names.end();
@@ -23,6 +25,9 @@ bool is_one_of(std::string_view name, std::initializer_list<std::string_view> na
 class ExpressionParser::Nesting {
  public:
   explicit Nesting(ExpressionParser& parser) : parser_(parser) {
+    if (parser_.num_open_ == 0) {
+      parser_.num_nodes_ = 0;
+    }
     if (++parser_.num_open_ > kMaxOpen) {
       parser_.tokens_.fail("expressions nest too deep");
     }
@@ -34,6 +39,12 @@ class ExpressionParser::Nesting {
  private:
   ExpressionParser& parser_;
 };
+
+void ExpressionParser::count_node() {
+  if (++num_nodes_ > kMaxNodes) {
+    tokens_.fail("an expression is too long");
+  }
+}
 
 NameId ExpressionParser::intern(const std::string& name) {
   const auto [place, is_new] = ids_.emplace(name, static_cast<NameId>(names_.size()));

@@ -36,9 +36,11 @@ class ExpressionParser {
   class Nesting;
 
   template <typename Node>
-  static ExpressionPtr make(int line, Node node) {
+  ExpressionPtr make(int line, Node node) {
+    count_node();
     return std::make_unique<Expression>(Expression{line, std::move(node)});
   }
+  void count_node();
 
   ExpressionPtr parse_or();
   ExpressionPtr parse_and();
@@ -69,6 +71,7 @@ class ExpressionParser {
 
   TokenStream& tokens_;
   int num_open_ = 0;
+  int num_nodes_ = 0;  // of the outermost expression being read
   std::vector<std::string> names_;
   std::unordered_map<std::string, NameId> ids_;
 };
