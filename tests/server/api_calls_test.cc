@@ -120,7 +120,7 @@ struct Wrong {
 
 TEST(GenerationCall, NamesFieldValueAndRangeOfWhatIsWrong) {
   const Wrong cases[] = {
-      {"max_tokens", "0", "at least 1"},
+      {"max_tokens", "0", "between 1 and"},
       {"max_tokens", "1.5", "integer"},
       {"max_tokens", "99999999999", "integer"},
       {"max_tokens", "18446744073709551615", "integer"},
@@ -131,7 +131,7 @@ TEST(GenerationCall, NamesFieldValueAndRangeOfWhatIsWrong) {
       {"temperature", "1e400", "JSON"},
       {"top_p", "0", "greater than 0 and at most 1"},
       {"top_p", "1.01", "greater than 0 and at most 1"},
-      {"top_k", "-2", "at least -1"},
+      {"top_k", "-2", "between -1 and"},
       {"min_p", "1.5", "between 0 and 1"},
       {"repetition_penalty", "0", "greater than 0"},
       {"presence_penalty", "3", "between -2 and 2"},
