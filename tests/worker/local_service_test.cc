@@ -11,6 +11,8 @@
 #include <random>
 
 #include "model/model_files.h"
+#include "tensor/device.h"
+#include "tests/test_data.h"
 
 namespace rigel {
 namespace {
@@ -57,8 +59,13 @@ class Collector final : public OutputListener {
 
 class LocalServiceTest : public ::testing::Test {
  protected:
+  void SetUp() override {
+    if (!Device::available()) {
+      GTEST_SKIP() << "no device";
+    }
+  }
   static const ModelFiles& files() {
-    static const ModelFiles kFiles = open_model_files(RIGEL_TEST_DATA "/tiny/llama-untied");
+    static const ModelFiles kFiles = open_model_files(testing::test_data() / "tiny/llama-untied");
     return kFiles;
   }
   static WorkerOptions options() {
