@@ -44,6 +44,7 @@ struct SamplerStep {
   struct Lane {
     RequestHandle handle;
     const RequestInfo* info = nullptr;  // null for padding
+    std::int32_t num_generated = 0;     // tokens sampled by earlier steps, read by the host or not
     std::int32_t token_index = 0;
   };
   std::vector<Lane> lanes;

@@ -82,7 +82,11 @@ bool LanguageModel::declare_step(const BatchColumns& batch, SubmoduleStep& step)
     step.segments.push_back({batch.handles[lane], LabelId::kMain, span});
     next_token += span;
     if (row.is_final_chunk() && batch.infos[lane]->max_tokens > 0) {
-      sampler.lanes.push_back({batch.handles[lane], batch.infos[lane], next_token - 1});
+      sampler.lanes.push_back({.handle = batch.handles[lane],
+                               .info = batch.infos[lane],
+                               .num_generated =
+                                   batch.metadata[lane].loop_counters.count(Names::kDecodeLoop),
+                               .token_index = next_token - 1});
     }
   }
   return true;

@@ -53,8 +53,8 @@ void refuse_option(CLI::App& app, const std::string& name, const std::string& ha
 
 /// vLLM's options of an engine that this build has no counterpart for. Those that switch something off are true statements.
 void add_future_options(CLI::App& app) {
-  for (const char* name : {"--no-enable-prefix-caching", "--no-async-scheduling", "--enforce-eager",
-                           "--no-preplan", "--no-early-speculation"}) {
+  for (const char* name : {"--no-enable-prefix-caching", "--enforce-eager", "--no-preplan",
+                           "--no-early-speculation"}) {
     app.add_flag(name)->description("always so in this build")->group("Engine");
   }
   refuse_option(app, "--capture", "eager");
@@ -124,6 +124,9 @@ void add_engine_options(CLI::App& app, CommandLine& line) {
       ->group("Engine");
   app.add_option("--seed", worker.seed, "base of the seeds of requests that bring none")
       ->capture_default_str()
+      ->group("Engine");
+  app.add_flag("--async-scheduling,!--no-async-scheduling", worker.async_scheduling,
+               "launch a step before the one in front of it has been read; default on")
       ->group("Engine");
   add_future_options(app);
 }

@@ -19,9 +19,12 @@ class Dispatcher::Stream {
 
   [[nodiscard]] RequestId id() const { return stream_.id; }
 
+  [[nodiscard]] std::int32_t num_tokens() const { return num_tokens_; }
+
   /// Passes `output` on to the listener. True when the request has ended here.
   bool deliver(StepOutput& output) {
     text_.clear();
+    num_tokens_ += output.token >= 0 ? 1 : 0;
     const bool stopped = append_text(output);
     if (output.finish && !stopped) {
       finish_text();
@@ -68,6 +71,7 @@ class Dispatcher::Stream {
   OutputStream stream_;
   std::optional<text::Detokenizer> detokenizer_;
   text::StopMatcher stop_;
+  std::int32_t num_tokens_ = 0;
   std::string piece_;  // what the latest token completed
   std::string text_;   // what of it may be shown
 };
@@ -121,9 +125,10 @@ void Dispatcher::deliver(StepOutput& output) {
   if (!entry->second->deliver(output)) {
     return;
   }
+  const std::int32_t num_tokens = entry->second->num_tokens();
   streams_.erase(entry);
   if (!output.finish) {
-    on_stop_string_(output.id);
+    on_stop_string_(output.id, num_tokens);
   }
 }
 

@@ -46,8 +46,9 @@ struct OutputStream {
 /// Turns tokens into text on a thread of its own: detokenizes, finds stop strings, and calls the listeners.
 class Dispatcher {
  public:
-  /// Called on the dispatcher thread when a request's text has met a stop string: the worker may end it.
-  using StopStringHandler = std::function<void(RequestId)>;
+  /// Called on the dispatcher thread when a request's text has met a stop string with its token number `num_tokens`: the
+  /// worker may end it.
+  using StopStringHandler = std::function<void(RequestId id, std::int32_t num_tokens)>;
 
   /// `tokenizer` may be null: then there is no text, only tokens.
   Dispatcher(const text::Tokenizer* tokenizer, StopStringHandler on_stop_string);

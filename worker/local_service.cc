@@ -27,13 +27,16 @@ class LocalServiceImpl final : public LocalService {
       : device_(Device::open(device_options(options))),
         options_(options),
         vocab_size_(files.config.vocab_size),
-        dispatcher_(tokenizer, [this](RequestId id) { worker_->end_at_stop_string(id); }) {
+        dispatcher_(tokenizer, [this](RequestId id, std::int32_t num_tokens) {
+          worker_->end_at_stop_string(id, num_tokens);
+        }) {
     const LanguageModelOptions model_options = language_model_options(options, device_->is_cuda());
     LoadedLanguageModel model = load_language_model(*device_, files, model_options, progress);
     max_length_ = model.max_length;
     description_ = {device_->name(), std::string(name_of(model_options.dtype)), model.gemm,
                     model.memory};
-    const WorkerConfig config{.num_rows = model_options.max_lanes,
+    const WorkerConfig config{.one_step_ahead = options.async_scheduling,
+                              .num_rows = model_options.max_lanes,
                               .max_num_batched_tokens = model_options.max_tokens,
                               .max_length = model.max_length,
                               .seed = options.seed,

@@ -34,7 +34,7 @@ struct RequestState {
 
   std::unique_ptr<NodeInputs> whole_row;  // all tokens of this prefill, prepared once
   std::int32_t num_computed = 0;          // tokens whose keys and values were launched
-  std::int32_t scheduled_tokens = 0;      // of the step being built or in flight
+  std::int32_t num_pending = 0;           // tokens that steps in flight sample for it
   std::uint64_t admission_number = 0;     // order of admission; the oldest is never preempted
   std::int32_t num_preemptions = 0;
   PromptScores scores;
@@ -46,6 +46,15 @@ struct RequestState {
 
   [[nodiscard]] RequestHandle handle() const { return info.handle; }
   [[nodiscard]] std::int32_t num_tokens() const { return static_cast<std::int32_t>(tokens.size()); }
+  /// Generated tokens, those of steps in flight included.
+  [[nodiscard]] std::int32_t num_launched_tokens() const {
+    return info.num_generated + num_pending;
+  }
+  /// Whether another decode step is due. A stop that is known ahead costs no step; a stop token may cost one.
+  [[nodiscard]] bool may_decode() const {
+    return phase == Phase::kDecode && num_launched_tokens() < info.max_tokens &&
+           info.num_prompt_tokens + num_launched_tokens() < info.max_length;
+  }
 };
 
 /// Gives rows to requests and finds requests by id. A row's generation grows with each owner, so that a stale handle is

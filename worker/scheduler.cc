@@ -82,7 +82,7 @@ std::span<const Scheduler::Share> Scheduler::next_step() {
   prefilling_.clear();
   needs_.clear();
   for (RequestState* request : running_) {
-    if (request->phase == Phase::kDecode) {
+    if (request->may_decode()) {
       shares_.push_back({request, 1});
     } else if (request->phase == Phase::kPrefill) {
       prefilling_.push_back(request);

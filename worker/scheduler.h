@@ -41,6 +41,7 @@ class Scheduler {
   /// The next step: decode lanes first, then prompts under the token budget, shared max-min fairly. Empty: nothing can run.
   [[nodiscard]] std::span<const Share> next_step();
   /// The newest running request, which now starts over; the caller restarts it in the engine. Null where at most one runs.
+  /// Requires that no step is in flight.
   RequestState* preempt_newest();
 
   [[nodiscard]] std::size_t num_waiting() const { return waiting_.size(); }

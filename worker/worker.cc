@@ -32,9 +32,12 @@ void Worker::submit(RequestId id, GenerationRequest request) {
 
 void Worker::cancel(RequestId id) { mailbox_.put(Cancellation{id}); }
 
-void Worker::end_at_stop_string(RequestId id) { mailbox_.put(StopStringMet{id}); }
+void Worker::end_at_stop_string(RequestId id, std::int32_t num_tokens) {
+  mailbox_.put(StopStringMet{id, num_tokens});
+}
 
 void Worker::run() {
+  const std::uint64_t max_in_flight = config_.one_step_ahead ? Engine::kMaxInFlight : 1;
   bool idle = true;
   while (true) {
     read_mail(/*wait=*/idle);
@@ -42,11 +45,14 @@ void Worker::run() {
       break;
     }
     admit();
-    idle = !launch_step();
-    if (!idle) {
+    const bool launched = launch_step();
+    // A step that was launched may go on alone; the host turns to the one before it.
+    const bool completes = engine_->num_in_flight() >= (launched ? max_in_flight : 1);
+    if (completes) {
       complete_step();
     }
     post_outputs();
+    idle = !launched && !completes;
   }
   while (table_.size() > 0) {
     finish(table_.any(), FinishReason::kCancelled, "");
@@ -70,7 +76,8 @@ void Worker::read_mail(bool wait) {
       }
     } else if (const auto* stop = std::get_if<StopStringMet>(&letter)) {
       if (RequestState* request = table_.find(stop->id)) {
-        // What the request was given after the token that completed its stop string was computed for nothing.
+        // What came after the token that completed the stop string was computed for nothing.
+        metrics_.wasted_row_steps[1].add(request->num_launched_tokens() - stop->num_tokens);
         finish(*request, FinishReason::kStop, "");
       }
     } else {
@@ -154,11 +161,6 @@ void Worker::finish(RequestState& request, FinishReason reason, std::string erro
   if (request.info.num_generated > 0) {
     metrics_.decode_time.observe(std::chrono::duration<double>(now - request.first_token).count());
   }
-  for (Scheduler::Share& lane : lanes_) {
-    if (lane.request == &request) {
-      lane.request = nullptr;
-    }
-  }
   scheduler_.remove(request);
   if (!request.handle().is_padding()) {
     engine_->remove_request(request.handle());
@@ -167,10 +169,11 @@ void Worker::finish(RequestState& request, FinishReason reason, std::string erro
   num_unfinished_.fetch_sub(1, std::memory_order_relaxed);
 }
 
-void Worker::fail_batch(const std::string& error) {
-  const std::vector<Scheduler::Share> lanes = lanes_;
-  for (const Scheduler::Share& lane : lanes) {
-    finish(*lane.request, FinishReason::kError, error);
+void Worker::fail_step(const FlyingStep& step, const std::string& error) {
+  for (const FlyingLane& lane : step.lanes) {
+    if (RequestState* request = table_.find(lane.handle)) {
+      finish(*request, FinishReason::kError, error);
+    }
   }
 }
 

@@ -1,8 +1,10 @@
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <variant>
@@ -19,6 +21,7 @@
 namespace rigel {
 
 struct WorkerConfig {
+  bool one_step_ahead = true;  // launch step N+1 before step N's values have reached the host
   std::int32_t num_rows = 0;
   std::int32_t max_num_batched_tokens = 0;
   std::int32_t max_length = 0;  // prompt and generated tokens
@@ -44,8 +47,8 @@ class Worker {
   // Thread: any.
   void submit(RequestId id, GenerationRequest request);
   void cancel(RequestId id);
-  /// The request's text has met a stop string; its last output was delivered already.
-  void end_at_stop_string(RequestId id);
+  /// The request's text has met a stop string with its token number `num_tokens`; its last output was delivered already.
+  void end_at_stop_string(RequestId id, std::int32_t num_tokens);
   [[nodiscard]] const WorkerMetrics& metrics() const { return metrics_; }
   /// False once the device has failed: every request fails from then on.
   [[nodiscard]] bool healthy() const { return healthy_.load(std::memory_order_relaxed); }
@@ -65,9 +68,24 @@ class Worker {
   };
   struct StopStringMet {
     RequestId id;
+    std::int32_t num_tokens;
   };
   struct Shutdown {};
   using Letter = std::variant<Submission, Cancellation, StopStringMet, Shutdown>;
+
+  /// A lane of a launched step, as far as its completion needs it. The request may have ended meanwhile.
+  struct FlyingLane {
+    RequestHandle handle;
+    std::int32_t num_tokens = 0;
+    bool samples = false;
+    bool ends_prompt = false;
+    std::optional<PromptScoring> scoring;  // of the lane's tokens, where they are a prompt's
+  };
+  /// A step from its schedule to its completion.
+  struct FlyingStep {
+    ExecutingBatch batch;
+    std::vector<FlyingLane> lanes;  // in batch order
+  };
 
   void run();
   // The verbs of one step, in the order of the loop.
@@ -79,17 +97,19 @@ class Worker {
 
   void accept(Submission submission);
   void open_row(RequestState& request);
-  [[nodiscard]] bool add_lane(const Scheduler::Share& share);
-  void build_batch(std::span<const Scheduler::Share> shares);
-  void after_launch();
-  void take_scores(const HostRows& rows);
-  void take_tokens(const HostRows& rows);
-  void take_token(RequestState& request, const HostRows& rows, std::size_t lane, bool stops);
-  void end_prompts();
+  [[nodiscard]] FlyingStep& step_of(Epoch epoch) { return steps_[epoch % steps_.size()]; }
+  void build_step(FlyingStep& step, std::span<const Scheduler::Share> shares);
+  [[nodiscard]] bool add_lane(FlyingStep& step, const Scheduler::Share& share);
+  [[nodiscard]] bool make_room(const AdmitOutcome& refusal);
+  void after_launch(const FlyingStep& step);
+  void take_scores(const FlyingStep& step, const HostRows& rows);
+  void take_tokens(const FlyingStep& step, const HostRows& rows);
+  void take_token(RequestState& request, const HostRows& rows, std::size_t row, bool stops);
+  void end_prompts(const FlyingStep& step);
   void count_token(RequestState& request, Clock::time_point now);
   [[nodiscard]] StepOutput& output_of(RequestState& request);
   void finish(RequestState& request, FinishReason reason, std::string error);
-  void fail_batch(const std::string& error);
+  void fail_step(const FlyingStep& step, const std::string& error);
   void fail_everything(const std::string& error);
   void update_gauges();
 
@@ -100,8 +120,7 @@ class Worker {
   RequestTable table_;
   Scheduler scheduler_;
   WorkerMetrics metrics_;
-  ExecutingBatch batch_;
-  std::vector<Scheduler::Share> lanes_;  // of the step in flight, in batch order
+  std::array<FlyingStep, Engine::kMaxInFlight> steps_;  // by epoch
   StepMessage message_;
   std::vector<Letter> letters_;
   std::vector<RequestView> views_;

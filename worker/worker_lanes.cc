@@ -13,73 +13,93 @@ using Names = LanguageModelNames;
 
 bool Worker::launch_step() {
   const Clock::time_point begin = Clock::now();
-  while (true) {
-    build_batch(scheduler_.next_step());
-    if (batch_.empty()) {
+  FlyingStep& step = step_of(engine_->last_launched() + 1);
+  AdmitOutcome outcome;
+  do {
+    build_step(step, scheduler_.next_step());
+    if (step.batch.empty()) {
       return false;
     }
-    AdmitOutcome outcome;
     try {
-      outcome = engine_->launch(batch_);
+      outcome = engine_->launch(step.batch);
     } catch (const DeviceError& error) {
       fail_everything(error.what());
       return false;
     } catch (const std::exception& error) {
-      fail_batch(error.what());
-      return engine_->num_in_flight() > 0;
+      fail_step(step, error.what());
+      return false;
     }
-    if (outcome.ok()) {
-      break;
+    if (!outcome.ok() && !make_room(outcome)) {
+      return false;
     }
-    RequestState* victim = scheduler_.preempt_newest();
-    if (victim == nullptr) {
-      RequestState* blamed = table_.find(outcome.handle);
-      finish(*blamed, FinishReason::kError, "the KV cache cannot hold this request");
-      continue;
-    }
-    metrics_.num_preemptions.add(1);
-    engine_->restart_request(victim->handle());
-  }
-  after_launch();
+  } while (!outcome.ok());
+  after_launch(step);
   metrics_.host_step.observe(std::chrono::duration<double>(Clock::now() - begin).count());
   return true;
 }
 
-void Worker::build_batch(std::span<const Scheduler::Share> shares) {
-  batch_.clear();
-  lanes_.clear();
-  batch_.walk = Names::kDecode;
+bool Worker::make_room(const AdmitOutcome& refusal) {
+  if (engine_->num_in_flight() > 0) {
+    // What the steps in flight give back may do; and nobody loses pages that a step in flight still fills.
+    return false;
+  }
+  RequestState* victim = scheduler_.preempt_newest();
+  if (victim == nullptr) {
+    finish(*table_.find(refusal.handle), FinishReason::kError,
+           "the KV cache cannot hold this request");
+    return true;
+  }
+  metrics_.num_preemptions.add(1);
+  engine_->restart_request(victim->handle());
+  return true;
+}
+
+void Worker::build_step(FlyingStep& step, std::span<const Scheduler::Share> shares) {
+  step.batch.clear();
+  step.lanes.clear();
+  step.batch.walk = Names::kDecode;
   for (const Scheduler::Share& share : shares) {
-    if (add_lane(share)) {
-      lanes_.push_back(share);
-      if (share.request->phase == Phase::kPrefill) {
-        batch_.walk = Names::kMixed;
+    RequestState& request = *share.request;
+    const bool prefills = request.phase == Phase::kPrefill;
+    const bool ends_prompt =
+        prefills && request.num_computed + share.num_tokens == request.num_tokens();
+    const FlyingLane lane{
+        .handle = request.handle(),
+        .num_tokens = share.num_tokens,
+        .samples = !prefills || (ends_prompt && request.info.max_tokens > 0),
+        .ends_prompt = ends_prompt,
+        .scoring = prefills && request.info.num_generated == 0 ? request.info.scoring
+                                                               : std::nullopt};
+    if (add_lane(step, share)) {
+      step.lanes.push_back(lane);
+      if (prefills) {
+        step.batch.walk = Names::kMixed;
       }
     }
   }
 }
 
-bool Worker::add_lane(const Scheduler::Share& share) {
+bool Worker::add_lane(FlyingStep& step, const Scheduler::Share& share) {
   RequestState& request = *share.request;
   InputMetadata metadata;
-  metadata.loop_counters.set(Names::kDecodeLoop, request.info.num_generated);
+  metadata.loop_counters.set(Names::kDecodeLoop, request.num_launched_tokens());
   if (request.phase == Phase::kDecode) {
-    batch_.add(request.handle(), request.info, std::move(metadata),
-               *engine_->submodule().uniform_row_inputs(Names::kDecode));
+    step.batch.add(request.handle(), request.info, std::move(metadata),
+                   *engine_->submodule().uniform_row_inputs(Names::kDecode));
     return true;
   }
   try {
     const RequestView view(request.info, metadata);
     if (request.whole_row == nullptr) {
       SignalMap signals;
-      signals.assign(Names::kTextInputs, {Tensor::copy_of(std::span<const std::int32_t>(
-                                             request.tokens))});
+      signals.assign(Names::kTextInputs,
+                     {Tensor::copy_of(std::span<const std::int32_t>(request.tokens))});
       request.whole_row = engine_->submodule().prepare_inputs(
           PrepareContext{Names::kPrefill, &signals, false}, view);
     }
     auto part = engine_->submodule().split_inputs(view, *request.whole_row, request.num_computed,
                                                   request.num_computed + share.num_tokens);
-    batch_.add(request.handle(), request.info, std::move(metadata), std::move(part));
+    step.batch.add(request.handle(), request.info, std::move(metadata), std::move(part));
   } catch (const std::exception& error) {
     finish(request, FinishReason::kError, error.what());
     return false;
@@ -87,9 +107,15 @@ bool Worker::add_lane(const Scheduler::Share& share) {
   return true;
 }
 
-void Worker::after_launch() {
-  for (const Scheduler::Share& lane : lanes_) {
-    lane.request->num_computed += lane.num_tokens;
+void Worker::after_launch(const FlyingStep& step) {
+  for (const FlyingLane& lane : step.lanes) {
+    RequestState& request = *table_.find(lane.handle);
+    request.num_computed += lane.num_tokens;
+    if (lane.samples) {
+      ++request.num_pending;
+      request.phase = Phase::kDecode;
+      request.whole_row.reset();
+    }
   }
 }
 

@@ -9,67 +9,66 @@
 
 namespace rigel {
 
-using Phase = RequestState::Phase;
 using Names = LanguageModelNames;
 
 void Worker::complete_step() {
+  const FlyingStep& step = step_of(engine_->last_completed() + 1);
   try {
     const HostRows rows = engine_->complete();
-    take_scores(rows);
-    take_tokens(rows);
-    end_prompts();
+    take_scores(step, rows);
+    take_tokens(step, rows);
+    end_prompts(step);
   } catch (const DeviceError& error) {
     fail_everything(error.what());
   }
   update_gauges();
 }
 
-void Worker::take_scores(const HostRows& rows) {
+void Worker::take_scores(const FlyingStep& step, const HostRows& rows) {
   std::int64_t row = 0;
   std::int64_t num_last_logits = 0;
-  for (std::size_t index = 0; index < lanes_.size(); ++index) {
-    const Scheduler::Share& lane = lanes_[index];
-    RequestState& request = *lane.request;
-    if (!request.info.scoring || request.info.num_generated > 0 ||
-        request.phase != Phase::kPrefill) {
+  for (const FlyingLane& lane : step.lanes) {
+    if (!lane.scoring) {
       continue;
     }
-    const bool ends_prompt = batch_.inputs()[index]->is_final_chunk();
-    append_scores(rows,
-                  {.first_row = row,
-                   .num_rows = lane.num_tokens,
-                   .num_top = request.info.scoring->num_top,
-                   .ends_prompt = ends_prompt},
-                  request.scores);
+    const ScoredChunk chunk{.first_row = row,
+                            .num_rows = lane.num_tokens,
+                            .num_top = lane.scoring->num_top,
+                            .ends_prompt = lane.ends_prompt};
     row += lane.num_tokens;
-    if (ends_prompt && request.info.scoring->keep_last_logits) {
+    const bool has_logits = lane.ends_prompt && lane.scoring->keep_last_logits;
+    num_last_logits += has_logits ? 1 : 0;
+    RequestState* request = table_.find(lane.handle);
+    if (request == nullptr) {
+      continue;
+    }
+    append_scores(rows, chunk, request->scores);
+    if (has_logits) {
       const auto logits =
-          rows.find(Names::kLastLogits).select(0, num_last_logits++).span<const float>();
-      request.scores.last_logits.assign(logits.begin(), logits.end());
+          rows.find(Names::kLastLogits).select(0, num_last_logits - 1).span<const float>();
+      request->scores.last_logits.assign(logits.begin(), logits.end());
     }
   }
 }
 
-void Worker::end_prompts() {
-  for (const Scheduler::Share& lane : lanes_) {
-    RequestState* request = lane.request;
-    if (request == nullptr || request->phase != Phase::kPrefill ||
-        request->num_computed < request->num_tokens()) {
-      continue;
-    }
-    if (request->info.max_tokens == 0) {
+void Worker::end_prompts(const FlyingStep& step) {
+  for (const FlyingLane& lane : step.lanes) {
+    RequestState* request = table_.find(lane.handle);
+    if (request != nullptr && lane.ends_prompt && !lane.samples) {
       finish(*request, FinishReason::kLength, "");
     }
   }
 }
 
-void Worker::take_tokens(const HostRows& rows) {
+void Worker::take_tokens(const FlyingStep& step, const HostRows& rows) {
   views_.clear();
   stops_.clear();
-  for (const RequestHandle handle : rows.handles) {
-    const auto lane = std::ranges::find(batch_.handles(), handle) - batch_.handles().begin();
-    views_.emplace_back(*batch_.infos()[static_cast<std::size_t>(lane)],
-                        batch_.metadata()[static_cast<std::size_t>(lane)]);
+  for (std::size_t index = 0; index < step.lanes.size(); ++index) {
+    const RequestState* request =
+        step.lanes[index].samples ? table_.find(step.lanes[index].handle) : nullptr;
+    if (request != nullptr) {
+      views_.emplace_back(request->info, step.batch.metadata()[index]);
+    }
   }
   if (!engine_->submodule().check_stop_batched(views_, rows, stops_)) {
     for (const RequestView& view : views_) {
@@ -78,26 +77,23 @@ void Worker::take_tokens(const HostRows& rows) {
       }
     }
   }
-  for (std::size_t lane = 0; lane < rows.handles.size(); ++lane) {
-    if (RequestState* request = table_.find(rows.handles[lane])) {
+  for (std::size_t row = 0; row < rows.handles.size(); ++row) {
+    if (RequestState* request = table_.find(rows.handles[row])) {
+      --request->num_pending;
       const bool stops = std::ranges::any_of(stops_, [&](const LoopStop& stop) {
         return stop.handle == request->handle() && stop.loop == Names::kDecodeLoop;
       });
-      take_token(*request, rows, lane, stops);
+      take_token(*request, rows, row, stops);
     }
   }
 }
 
-void Worker::take_token(RequestState& request, const HostRows& rows, std::size_t lane,
-                        bool stops) {
-  const std::int32_t token = rows.find(Names::kNewToken).span<std::int32_t>()[lane];
+void Worker::take_token(RequestState& request, const HostRows& rows, std::size_t row, bool stops) {
+  const std::int32_t token = rows.find(Names::kNewToken).span<std::int32_t>()[row];
   if (token < 0) {
     finish(request, FinishReason::kError, "the model gave no finite logits for this request");
     return;
   }
-  // Lanes move on: the token now belongs to the request.
-  request.phase = Phase::kDecode;
-  request.whole_row.reset();
   request.tokens.push_back(token);
   ++request.info.num_generated;
   count_token(request, Clock::now());
@@ -105,14 +101,15 @@ void Worker::take_token(RequestState& request, const HostRows& rows, std::size_t
   StepOutput& output = output_of(request);
   output.token = token;
   const auto& stop_ids = request.info.sampling.stop_token_ids;
-  const bool met_stop_token =
-      stops && std::ranges::find(stop_ids, token) != stop_ids.end() &&
-      request.info.num_generated > request.info.sampling.min_tokens;
+  const bool met_stop_token = stops && std::ranges::find(stop_ids, token) != stop_ids.end() &&
+                              request.info.num_generated > request.info.sampling.min_tokens;
   output.shows_token = !met_stop_token || request.spec.sampling.include_stop_in_output;
   if (const int count = request.info.sampling.num_logprobs; count >= 0) {
-    append_logprobs(rows, lane, token, count, output.logprobs);
+    append_logprobs(rows, row, token, count, output.logprobs);
   }
   if (stops) {
+    // A lane that was launched before this stop was known is computed for nothing; a length is known before.
+    metrics_.wasted_row_steps[0].add(request.num_pending);
     finish(request, met_stop_token ? FinishReason::kStop : FinishReason::kLength, "");
   }
 }

@@ -46,7 +46,7 @@ void Sampler::plan_lanes(const SamplerStep& step, StepContext& context, SamplerP
     top_p.host[index] = config.top_p;
     min_p.host[index] = config.min_p;
     seeds.host[index] = std::bit_cast<std::int64_t>(lane.info->seed);
-    positions.host[index] = lane.info->num_prompt_tokens + lane.info->num_generated;
+    positions.host[index] = lane.info->num_prompt_tokens + lane.num_generated;
     publish.host[index] = 1;
     logprob_counts.host[index] = config.num_logprobs;
     plan.max_logprobs = std::max(plan.max_logprobs, config.num_logprobs);
@@ -112,7 +112,7 @@ void Sampler::plan_bias(const SamplerStep& step, StepContext& context, SamplerPl
 void Sampler::plan_barred(const SamplerStep& step, StepContext& context,
                           SamplerPlan& plan) const {
   const auto is_barred = [](const SamplerStep::Lane& lane) {
-    return lane.info->num_generated < config_of(lane).min_tokens;
+    return lane.num_generated < config_of(lane).min_tokens;
   };
   std::int64_t num_entries = 0;
   for (const SamplerStep::Lane& lane : step.lanes) {

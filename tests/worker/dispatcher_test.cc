@@ -84,9 +84,11 @@ class DispatcherTest : public ::testing::Test {
   text::Tokenizer tokenizer{letters()};
   std::mutex mutex;
   std::vector<RequestId> stopped;
-  Dispatcher dispatcher{&tokenizer, [this](RequestId id) {
+  std::int32_t tokens_at_stop = 0;
+  Dispatcher dispatcher{&tokenizer, [this](RequestId id, std::int32_t num_tokens) {
                           const std::lock_guard lock(mutex);
                           stopped.push_back(id);
+                          tokens_at_stop = num_tokens;
                         }};
 };
 
@@ -113,6 +115,7 @@ TEST_F(DispatcherTest, AStopStringAcrossTokensEndsTheTextBeforeItAndTellsTheWork
   other->wait();
   const std::lock_guard lock(mutex);
   EXPECT_THAT(stopped, ElementsAre(RequestId{2}));
+  EXPECT_EQ(tokens_at_stop, 5);
 }
 
 TEST_F(DispatcherTest, WhatIsHeldBackForAStopStringComesAtTheEnd) {

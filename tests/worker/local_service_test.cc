@@ -146,10 +146,14 @@ TEST_F(LocalServiceTest, AnswersDoNotDependOnCompanyChunksOrRows) {
   chunked.max_num_seqs = 6;
   chunked.max_num_batched_tokens = 19;
   const auto in_chunks = run_together(chunked, requests);
+  WorkerOptions in_turn = options();
+  in_turn.async_scheduling = false;
+  const auto step_by_step = run_together(in_turn, requests);
   const auto together = run_together(options(), requests);
   for (std::size_t index = 0; index < requests.size(); ++index) {
     EXPECT_EQ(together[index], expected[index]) << "request " << index;
     EXPECT_EQ(in_chunks[index], expected[index]) << "request " << index;
+    EXPECT_EQ(step_by_step[index], expected[index]) << "request " << index;
   }
 }
 
@@ -236,6 +240,24 @@ TEST_F(LocalServiceTest, ACancelledRequestEndsAndTheOthersGoOn) {
   const Answer answer = other.get();
   EXPECT_EQ(answer.finish, FinishReason::kLength);
   EXPECT_EQ(answer.ids.size(), 4U);
+}
+
+TEST_F(LocalServiceTest, AStopTokenWastesAtMostOneRowStepAndALengthNone) {
+  const auto service = start(options());
+  GenerationRequest request;
+  request.prompt = {9, 8, 7};
+  request.sampling.temperature = 0;
+  request.sampling.max_tokens = 20;
+  request.sampling.ignore_eos = true;
+  const Answer whole = submit(*service, request).get();
+  EXPECT_EQ(service->metrics().wasted_row_steps[0], 0U);
+  const std::int32_t stop = whole.ids[7];
+  const auto first = std::ranges::find(whole.ids, stop) - whole.ids.begin();
+  request.sampling.stop_token_ids = {stop};
+  const Answer stopped = submit(*service, request).get();
+  EXPECT_EQ(stopped.finish, FinishReason::kStop);
+  EXPECT_EQ(static_cast<std::ptrdiff_t>(stopped.ids.size()), first + 1);
+  EXPECT_EQ(service->metrics().wasted_row_steps[0], 1U);
 }
 
 TEST_F(LocalServiceTest, ALengthFinishGivesExactlyThatManyTokens) {
