@@ -52,13 +52,14 @@ install_packages "${RIGEL_PACKAGES[@]}" "${RIGEL_TEST_PACKAGES[@]}" || exit 1
 
 step "rooms" python3 scripts/check_rooms.py
 step "format" scripts/check_format.sh
+step "tests of the SASS report" python3 profiling/tools/sass_test.py
 step "build of cpu-release" build cpu-release
 step "model" scripts/fetch_model.sh smollm2
 tests cpu-release
-step "end to end, native variants" python3 tests/golden/check_model.py --rigel build/cpu-release/rigel --part "${mode:-default}"
+step "end to end, native variants" python3 tests/golden/check_model.py --rigel build/cpu-release/rigel --part="${mode:-default}"
 
 if [ "$mode" != --quick ]; then
-  step "end to end, device texts" python3 tests/golden/check_model.py --rigel build/cpu-release/rigel --part "${mode:-default}" --device-texts
+  step "end to end, device texts" python3 tests/golden/check_model.py --rigel build/cpu-release/rigel --part="${mode:-default}" --device-texts
   step "build of asan" build asan
   tests asan
   step "build of tsan" build tsan test_simt test_tensor test_kernels test_worker
