@@ -1,10 +1,5 @@
 #pragma once
 
-#include <array>
-#include <cstdint>
-#include <memory>
-#include <vector>
-
 #include "engine/contract/submodule.h"
 #include "engine/executing_batch.h"
 #include "engine/host_row_ring.h"
@@ -14,6 +9,11 @@
 #include "tensor/device.h"
 #include "tensor/event.h"
 #include "tensor/stream.h"
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <vector>
 
 namespace rigel {
 

@@ -1,12 +1,12 @@
 #pragma once
 
+#include "engine/contract/host_rows.h"
+#include "engine/contract/submodule.h"
+
 #include <memory>
 #include <string>
 #include <utility>
 #include <vector>
-
-#include "engine/contract/host_rows.h"
-#include "engine/contract/submodule.h"
 
 namespace rigel {
 
@@ -39,7 +39,9 @@ class ExecutingBatch {
 
   [[nodiscard]] std::size_t size() const { return handles_.size(); }
   [[nodiscard]] bool empty() const { return handles_.empty(); }
-  [[nodiscard]] BatchColumns columns() const { return {walk, handles_, infos_, metadata_, inputs_}; }
+  [[nodiscard]] BatchColumns columns() const {
+    return {walk, handles_, infos_, metadata_, inputs_};
+  }
   [[nodiscard]] std::span<const RequestHandle> handles() const { return handles_; }
   [[nodiscard]] std::span<const RequestInfo* const> infos() const { return infos_; }
   [[nodiscard]] std::span<const InputMetadata> metadata() const { return metadata_; }

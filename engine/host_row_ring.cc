@@ -1,9 +1,9 @@
 #include "engine/host_row_ring.h"
 
-#include <algorithm>
-
 #include "tensor/copy.h"
 #include "tensor/error.h"
+
+#include <algorithm>
 
 namespace rigel {
 

@@ -1,14 +1,14 @@
 #pragma once
 
-#include <array>
-#include <cstdint>
-#include <vector>
-
 #include "engine/contract/batched_output.h"
 #include "engine/contract/host_rows.h"
 #include "tensor/buffer.h"
 #include "tensor/device.h"
 #include "tensor/stream.h"
+
+#include <array>
+#include <cstdint>
+#include <vector>
 
 namespace rigel {
 

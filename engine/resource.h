@@ -1,16 +1,16 @@
 #pragma once
 
+#include "engine/contract/ids.h"
+#include "engine/contract/request_info.h"
+#include "engine/step.h"
+#include "engine/step_context.h"
+
 #include <cstdint>
 #include <memory>
 #include <span>
 #include <string>
 #include <utility>
 #include <vector>
-
-#include "engine/contract/ids.h"
-#include "engine/contract/request_info.h"
-#include "engine/step.h"
-#include "engine/step_context.h"
 
 namespace rigel {
 

@@ -1,13 +1,13 @@
 #pragma once
 
-#include <cstddef>
-#include <cstdint>
-#include <span>
-
 #include "tensor/buffer.h"
 #include "tensor/device.h"
 #include "tensor/stream.h"
 #include "tensor/view.h"
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
 
 namespace rigel {
 
@@ -33,9 +33,9 @@ class StepStaging {
   template <class T>
   [[nodiscard]] StagedColumn<T> column(std::int64_t count) {
     const std::int64_t offset = carve(count * static_cast<std::int64_t>(sizeof(T)));
-    return {std::span<T>(reinterpret_cast<T*>(host_.raw() + offset),
-                         static_cast<std::size_t>(count)),
-            ConstDeviceView(device_.raw() + offset, dtype_of<T>, {count})};
+    return {
+        std::span<T>(reinterpret_cast<T*>(host_.raw() + offset), static_cast<std::size_t>(count)),
+        ConstDeviceView(device_.raw() + offset, dtype_of<T>, {count})};
   }
 
   /// Enqueues the one copy of all columns carved so far.

@@ -1,5 +1,7 @@
 #pragma once
 
+#include "engine/contract/ids.h"
+
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -7,8 +9,6 @@
 #include <utility>
 #include <variant>
 #include <vector>
-
-#include "engine/contract/ids.h"
 
 namespace rigel {
 
@@ -50,8 +50,7 @@ struct SamplerStep {
   std::vector<Lane> lanes;
 };
 
-using ResourceStep =
-    std::variant<std::monostate, KvStep, AttentionStep, PositionStep, SamplerStep>;
+using ResourceStep = std::variant<std::monostate, KvStep, AttentionStep, PositionStep, SamplerStep>;
 
 /// A batch's declaration: which streams grow by which spans, and who samples. The engine reuses one object for every step
 /// of a node, so that a steady step allocates nothing: `reset` keeps capacities.

@@ -1,15 +1,15 @@
 #pragma once
 
+#include "engine/contract/ids.h"
+#include "engine/contract/submodule.h"
+#include "engine/staging.h"
+#include "tensor/stream.h"
+
 #include <cstdint>
 #include <span>
 #include <utility>
 #include <variant>
 #include <vector>
-
-#include "engine/contract/ids.h"
-#include "engine/contract/submodule.h"
-#include "engine/staging.h"
-#include "tensor/stream.h"
 
 namespace rigel {
 
@@ -55,11 +55,11 @@ struct SamplerPlan {
   ConstDeviceView bias_values;     // (n) f32
   ConstDeviceView barred_lanes;    // (n) i32
   ConstDeviceView barred_tokens;   // (n) i32
-  ConstDeviceView prompt_rows;     // (T) i32: where the step's input tokens count as a prompt's; -1 elsewhere
+  ConstDeviceView
+      prompt_rows;  // (T) i32: where the step's input tokens count as a prompt's; -1 elsewhere
 };
 
-using PlanOutput =
-    std::variant<std::monostate, KvPlan, PositionPlan, AttentionPlan, SamplerPlan>;
+using PlanOutput = std::variant<std::monostate, KvPlan, PositionPlan, AttentionPlan, SamplerPlan>;
 
 /// One step on its way through the resources and the forward.
 class StepContext {

@@ -1,9 +1,9 @@
 #include "engine/step_runner.h"
 
+#include "tensor/error.h"
+
 #include <algorithm>
 #include <numeric>
-
-#include "tensor/error.h"
 
 namespace rigel {
 

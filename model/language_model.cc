@@ -1,8 +1,5 @@
 #include "model/language_model.h"
 
-#include <algorithm>
-#include <cmath>
-
 #include "engine/resources/attention_planner.h"
 #include "engine/resources/positions.h"
 #include "engine/step_context.h"
@@ -15,6 +12,9 @@
 #include "kernels/rows.h"
 #include "model/rotary_frequencies.h"
 #include "tensor/copy.h"
+
+#include <algorithm>
+#include <cmath>
 
 namespace rigel {
 
@@ -117,8 +117,8 @@ void LanguageModel::forward(const ModelInputsFromEngine& inputs, BatchedModelOut
                  static_cast<float>(config_.embedding_scale));
   kernels::rotary_angles(
       stream, buffers_.angles.view(Dtype::kF32, {step.num_tokens, config_.rope.rotary_dim / 2, 2}),
-      step.positions,
-      inverse_frequencies_.view(Dtype::kF32, {config_.rope.rotary_dim / 2}), rotary_scale_);
+      step.positions, inverse_frequencies_.view(Dtype::kF32, {config_.rope.rotary_dim / 2}),
+      rotary_scale_);
   for (int layer = 0; layer < config_.num_layers; ++layer) {
     enqueue_layer(step, layer);
   }
@@ -161,8 +161,7 @@ void LanguageModel::enqueue_layer(const Step& step, int index) {
   gemm_.run(on, gate_up, normed, layer.gate_up, vector_view(layer.gate_up_bias),
             GemmOutput::kActivation);
   kernels::gate(on, gated, gate_up, kernel_activation(config_.activation));
-  gemm_.run(on, residual, gated, layer.down, vector_view(layer.down_bias),
-            GemmOutput::kAccumulate);
+  gemm_.run(on, residual, gated, layer.down, vector_view(layer.down_bias), GemmOutput::kAccumulate);
 }
 
 void LanguageModel::enqueue_attention(const Step& step, int index) {
@@ -173,17 +172,16 @@ void LanguageModel::enqueue_attention(const Step& step, int index) {
   const DeviceView qkv = buffers_.qkv.view(dtype, {step.num_tokens, layer.qkv.num_rows()});
   const DeviceView kv_layer = kv_cache_->layer(index);
 
-  kernels::rotary_append_kv(
-      step.stream,
-      {.qkv = qkv,
-       .angles = buffers_.angles.view(Dtype::kF32,
-                                      {step.num_tokens, config_.rope.rotary_dim / 2, 2}),
-       .token_rows = step.token_rows,
-       .positions = step.positions,
-       .page_table = kv_cache_->page_table(),
-       .kv_layer = kv_layer,
-       .num_heads = config_.num_heads,
-       .interleaved = config_.rope.interleaved});
+  kernels::rotary_append_kv(step.stream,
+                            {.qkv = qkv,
+                             .angles = buffers_.angles.view(
+                                 Dtype::kF32, {step.num_tokens, config_.rope.rotary_dim / 2, 2}),
+                             .token_rows = step.token_rows,
+                             .positions = step.positions,
+                             .page_table = kv_cache_->page_table(),
+                             .kv_layer = kv_layer,
+                             .num_heads = config_.num_heads,
+                             .interleaved = config_.rope.interleaved});
 
   const kernels::AttentionArgs args{
       .out = buffers_.attention.view(dtype, {step.num_tokens, num_heads * head_dim}),
@@ -196,9 +194,9 @@ void LanguageModel::enqueue_attention(const Step& step, int index) {
       .soft_cap = static_cast<float>(config_.attention_logit_cap.value_or(0.0)),
       .window = config_.sliding_windows[static_cast<std::size_t>(index)]};
   if (step.num_decode_tokens > 0) {
-    kernels::attend_decode(step.stream, args, 0, static_cast<int>(step.num_decode_tokens),
-                           buffers_.decode_workspace.view(
-                               Dtype::kU8, {buffers_.decode_workspace.num_bytes()}));
+    kernels::attend_decode(
+        step.stream, args, 0, static_cast<int>(step.num_decode_tokens),
+        buffers_.decode_workspace.view(Dtype::kU8, {buffers_.decode_workspace.num_bytes()}));
   }
   if (step.prefill_tiles.dim(0) > 0) {
     kernels::attend_prefill(step.stream, args, step.prefill_tiles);

@@ -1,10 +1,5 @@
 #pragma once
 
-#include <cstdint>
-#include <memory>
-#include <optional>
-#include <vector>
-
 #include "engine/contract/submodule.h"
 #include "engine/resources/kv_cache.h"
 #include "engine/resources/sampler.h"
@@ -13,6 +8,11 @@
 #include "model/model_config.h"
 #include "model/transformer_buffers.h"
 #include "model/transformer_weights.h"
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
 
 namespace rigel {
 
@@ -39,8 +39,7 @@ class LanguageModel final : public ArNodeSubmodule {
   void forward(const ModelInputsFromEngine& inputs, BatchedModelOutput& outputs) override;
   [[nodiscard]] std::vector<LoopId> check_stop(const RequestView& request,
                                                const HostRows& rows) const override;
-  [[nodiscard]] bool check_stop_batched(std::span<const RequestView> requests,
-                                        const HostRows& rows,
+  [[nodiscard]] bool check_stop_batched(std::span<const RequestView> requests, const HostRows& rows,
                                         std::vector<LoopStop>& stops) const override;
 
   [[nodiscard]] const TransformerWeights& weights() const { return weights_; }

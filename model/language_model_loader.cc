@@ -1,15 +1,15 @@
 #include "model/language_model_loader.h"
 
-#include <fmt/core.h>
-
-#include <algorithm>
-#include <stdexcept>
-
 #include "engine/resources/attention_planner.h"
 #include "engine/resources/positions.h"
 #include "engine/resources/sampler.h"
 #include "kernels/attention_params.h"
 #include "model/language_model.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <stdexcept>
 
 namespace rigel {
 
@@ -24,10 +24,9 @@ std::int64_t kv_budget(Device& device, const LanguageModelOptions& options) {
   if (options.kv_cache_bytes > 0) {
     return options.kv_cache_bytes;
   }
-  return device.is_cuda()
-             ? static_cast<std::int64_t>(kCudaKvShare *
-                                         static_cast<double>(device.free_memory_bytes()))
-             : kCpuKvBytes;
+  return device.is_cuda() ? static_cast<std::int64_t>(
+                                kCudaKvShare * static_cast<double>(device.free_memory_bytes()))
+                          : kCpuKvBytes;
 }
 
 std::int32_t model_length(const ModelConfig& config, const LanguageModelOptions& options) {
@@ -53,10 +52,10 @@ KvCacheConfig size_kv_cache(Device& device, const ModelConfig& config,
   kv.num_pages = kv_pages(kv, budget);
   const std::int32_t longest = (kv.num_pages - 1) * kv.page_size;
   if (longest < 1 || (options.max_length > 0 && longest < options.max_length)) {
-    throw std::invalid_argument(fmt::format(
-        "a KV cache of {} bytes holds {} tokens, max_model_len asks for {}: raise "
-        "kv_cache_memory_bytes or lower max_model_len",
-        budget, std::max(longest, 0), kv.max_length));
+    throw std::invalid_argument(
+        fmt::format("a KV cache of {} bytes holds {} tokens, max_model_len asks for {}: raise "
+                    "kv_cache_memory_bytes or lower max_model_len",
+                    budget, std::max(longest, 0), kv.max_length));
   }
   kv.max_length = std::min(kv.max_length, longest);
   return kv;
@@ -67,8 +66,7 @@ std::int64_t staging_bytes(const KvCacheConfig& kv, const LanguageModelOptions& 
   constexpr std::int64_t kBytesAToken = 64;
   constexpr std::int64_t kBytesALane = 256;
   constexpr std::int64_t kLogitEntryBytes = 16 * 1024;  // of a lane's bias and barred tokens
-  return options.max_tokens * kBytesAToken +
-         options.max_lanes * (kBytesALane + kLogitEntryBytes) +
+  return options.max_tokens * kBytesAToken + options.max_lanes * (kBytesALane + kLogitEntryBytes) +
          std::int64_t{kv.num_pages} * 3 * 4 + 64 * 1024;
 }
 
@@ -76,8 +74,8 @@ NodeResources make_resources(Device& device, const ModelConfig& config, const Kv
   NodeResources resources;
   resources.add("kv", std::make_unique<KvCache>(resources.next_key(), device, kv));
   resources.add("positions", std::make_unique<Positions>(resources.next_key(), kv.num_rows));
-  resources.add("attention", std::make_unique<AttentionPlanner>(resources.next_key(),
-                                                                kernels::kPrefillTile));
+  resources.add("attention",
+                std::make_unique<AttentionPlanner>(resources.next_key(), kernels::kPrefillTile));
   const SamplerConfig sampler{
       .num_rows = kv.num_rows,
       .vocab_size = config.vocab_size,
@@ -101,8 +99,8 @@ LoadedLanguageModel load_language_model(Device& device, const ModelFiles& files,
                                         LoadProgress* progress) {
   const ModelConfig& config = files.config;
   kernels::Gemm gemm(device, {});
-  TransformerWeights weights = load_transformer_weights(device, gemm, *files.checkpoint, config,
-                                                        options.dtype, progress);
+  TransformerWeights weights =
+      load_transformer_weights(device, gemm, *files.checkpoint, config, options.dtype, progress);
   LoadedLanguageModel loaded;
   loaded.memory.emplace_back("weights", weights.num_bytes());
 
@@ -111,8 +109,8 @@ LoadedLanguageModel load_language_model(Device& device, const ModelFiles& files,
   const StepLimits limits{.max_tokens = options.max_tokens,
                           .max_lanes = options.max_lanes,
                           .max_length = size_kv_cache(device, config, options).max_length};
-  auto model = std::make_unique<LanguageModel>(device, config, std::move(gemm),
-                                               std::move(weights), limits);
+  auto model =
+      std::make_unique<LanguageModel>(device, config, std::move(gemm), std::move(weights), limits);
   loaded.gemm = model->gemm_description();
   loaded.memory.emplace_back("workspace", model->buffers().num_bytes());
 

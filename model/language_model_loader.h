@@ -1,27 +1,27 @@
 #pragma once
 
-#include <cstdint>
-#include <memory>
-#include <string>
-#include <utility>
-#include <vector>
-
 #include "engine/engine.h"
 #include "engine/resources/kv_cache.h"
 #include "model/checkpoint/weight_reader.h"
 #include "model/model_files.h"
 #include "tensor/device.h"
 
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
 namespace rigel {
 
 /// What a language model is loaded with. Zero means "choose".
 struct LanguageModelOptions {
   Dtype dtype = Dtype::kBf16;
-  std::int32_t max_length = 0;               // tokens of one request
-  std::int32_t max_lanes = 64;               // requests of a step
-  std::int32_t max_tokens = 512;             // of a step
-  std::int64_t kv_cache_bytes = 0;           // 0: 1 GiB on the CPU, 90 % of what is free on CUDA
-  std::int32_t page_size = 16;               // tokens
+  std::int32_t max_length = 0;      // tokens of one request
+  std::int32_t max_lanes = 64;      // requests of a step
+  std::int32_t max_tokens = 512;    // of a step
+  std::int64_t kv_cache_bytes = 0;  // 0: 1 GiB on the CPU, 90 % of what is free on CUDA
+  std::int32_t page_size = 16;      // tokens
 };
 
 /// Bytes on the device by part, in order: the ledger that is filled before the KV cache is sized.

@@ -23,10 +23,12 @@ struct LanguageModelNames {
   static constexpr SignalId kTopLogprobs{4};    // (S, K) f32
 
   // Outputs of scored prompts: row i belongs to the i-th scored token of the step.
-  static constexpr SignalId kScoreLogprob{5};      // (N) f32: of the token that follows; nothing for a prompt's last token
+  static constexpr SignalId kScoreLogprob{
+      5};  // (N) f32: of the token that follows; nothing for a prompt's last token
   static constexpr SignalId kScoreTopIds{6};       // (N, K) i32
   static constexpr SignalId kScoreTopLogprobs{7};  // (N, K) f32
-  static constexpr SignalId kLastLogits{8};        // (n, V) f32: of scored prompts that end in this step, in lane order
+  static constexpr SignalId kLastLogits{
+      8};  // (n, V) f32: of scored prompts that end in this step, in lane order
 
   // Columns that the model stages for its own forward.
   static constexpr SignalId kStagedIds{9};

@@ -1,11 +1,11 @@
 // Scoring: log-probabilities of given tokens, in blocks of rows so that the logits of a long prompt are never all there.
 
-#include <algorithm>
-
 #include "engine/step_context.h"
 #include "kernels/log_probs.h"
 #include "model/language_model.h"
 #include "tensor/copy.h"
+
+#include <algorithm>
 
 namespace rigel {
 
@@ -56,11 +56,11 @@ void LanguageModel::enqueue_scores(const Step& step, const BatchColumns& batch,
   for (std::int64_t first = 0; first < num_rows; first += kHeadRows) {
     const std::int64_t count = std::min<std::int64_t>(kHeadRows, num_rows - first);
     const DeviceView logits = enqueue_head(step, tokens.slice(0, first, count));
-    kernels::log_probs(step.stream,
-                       {chosen.slice(0, first, count), ids.slice(0, first, count),
-                        values.slice(0, first, count)},
-                       logits, step.context.staged(Names::kScoreTargets).slice(0, first, count),
-                       step.context.staged(Names::kScoreTopCounts).slice(0, first, count));
+    kernels::log_probs(
+        step.stream,
+        {chosen.slice(0, first, count), ids.slice(0, first, count), values.slice(0, first, count)},
+        logits, step.context.staged(Names::kScoreTargets).slice(0, first, count),
+        step.context.staged(Names::kScoreTopCounts).slice(0, first, count));
     for (; next_last < scored.last_rows.size() && scored.last_rows[next_last] < first + count;
          ++next_last) {
       copy(step.stream, last_logits.select(0, static_cast<std::int64_t>(next_last)),

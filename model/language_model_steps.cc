@@ -1,9 +1,9 @@
 // The host side of the language model's steps: what a request brings, what a batch declares and stages, when a request stops.
 
-#include <algorithm>
-
 #include "engine/step_context.h"
 #include "model/language_model.h"
+
+#include <algorithm>
 
 namespace rigel {
 
@@ -68,7 +68,9 @@ const NodeInputs* LanguageModel::uniform_row_inputs(WalkId walk) const {
   return walk == Names::kDecode ? &decode_row_ : nullptr;
 }
 
-bool LanguageModel::can_batch(const BatchColumns& /*batch*/) const { return true; }
+bool LanguageModel::can_batch(const BatchColumns& /*batch*/) const {
+  return true;
+}
 
 bool LanguageModel::declare_step(const BatchColumns& batch, SubmoduleStep& step) const {
   step.declare<KvStep>(kv_key_);
@@ -82,11 +84,11 @@ bool LanguageModel::declare_step(const BatchColumns& batch, SubmoduleStep& step)
     step.segments.push_back({batch.handles[lane], LabelId::kMain, span});
     next_token += span;
     if (row.is_final_chunk() && batch.infos[lane]->max_tokens > 0) {
-      sampler.lanes.push_back({.handle = batch.handles[lane],
-                               .info = batch.infos[lane],
-                               .num_generated =
-                                   batch.metadata[lane].loop_counters.count(Names::kDecodeLoop),
-                               .token_index = next_token - 1});
+      sampler.lanes.push_back(
+          {.handle = batch.handles[lane],
+           .info = batch.infos[lane],
+           .num_generated = batch.metadata[lane].loop_counters.count(Names::kDecodeLoop),
+           .token_index = next_token - 1});
     }
   }
   return true;
@@ -160,8 +162,8 @@ std::vector<LoopId> LanguageModel::check_stop(const RequestView& request,
              : std::vector<LoopId>{};
 }
 
-bool LanguageModel::check_stop_batched(std::span<const RequestView> requests,
-                                       const HostRows& rows, std::vector<LoopStop>& stops) const {
+bool LanguageModel::check_stop_batched(std::span<const RequestView> requests, const HostRows& rows,
+                                       std::vector<LoopStop>& stops) const {
   const ConstHostView tokens = rows.find(Names::kNewToken);
   if (!tokens.defined()) {
     return true;

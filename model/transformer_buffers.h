@@ -1,10 +1,10 @@
 #pragma once
 
-#include <cstdint>
-
 #include "model/model_config.h"
 #include "tensor/buffer.h"
 #include "tensor/device.h"
+
+#include <cstdint>
 
 namespace rigel {
 

@@ -1,12 +1,12 @@
 #include "model/transformer_weights.h"
 
-#include <algorithm>
-#include <initializer_list>
-#include <numeric>
-
 #include "model/model_file_error.h"
 #include "tensor/copy.h"
 #include "tensor/stream.h"
+
+#include <algorithm>
+#include <initializer_list>
+#include <numeric>
 
 namespace rigel {
 
@@ -17,9 +17,13 @@ constexpr std::int64_t kPieceBytes = std::int64_t{8} << 20;
 
 class WeightLoader {
  public:
-  WeightLoader(Device& device, kernels::Gemm& gemm, WeightReader& reader,
-               const ModelConfig& config, Dtype dtype)
-      : device_(device), gemm_(gemm), reader_(reader), config_(config), dtype_(dtype),
+  WeightLoader(Device& device, kernels::Gemm& gemm, WeightReader& reader, const ModelConfig& config,
+               Dtype dtype)
+      : device_(device),
+        gemm_(gemm),
+        reader_(reader),
+        config_(config),
+        dtype_(dtype),
         stream_(device) {}
 
   /// Several matrices of one width, one below the other, packed for products.
@@ -69,7 +73,8 @@ class WeightLoader {
       offset += part;
     }
     DeviceBuffer buffer(device_, Dtype::kF32, {size});
-    copy(stream_, buffer.view(Dtype::kF32, {size}), const_host_view(std::span<const float>(values)));
+    copy(stream_, buffer.view(Dtype::kF32, {size}),
+         const_host_view(std::span<const float>(values)));
     stream_.synchronize();
     return buffer;
   }
@@ -120,9 +125,8 @@ LayerWeights load_layer(WeightLoader& loader, const ModelConfig& config, int lay
 std::int64_t TransformerWeights::num_bytes() const {
   std::int64_t total = embedding.num_bytes() + final_norm.num_bytes() + lm_head.num_bytes();
   for (const LayerWeights& layer : layers) {
-    for (const DeviceBuffer* vector :
-         {&layer.attention_norm, &layer.qkv_bias, &layer.output_bias, &layer.mlp_norm,
-          &layer.gate_up_bias, &layer.down_bias}) {
+    for (const DeviceBuffer* vector : {&layer.attention_norm, &layer.qkv_bias, &layer.output_bias,
+                                       &layer.mlp_norm, &layer.gate_up_bias, &layer.down_bias}) {
       total += vector->num_bytes();
     }
     for (const kernels::GemmWeight* matrix :
@@ -134,9 +138,8 @@ std::int64_t TransformerWeights::num_bytes() const {
 }
 
 TransformerWeights load_transformer_weights(Device& device, kernels::Gemm& gemm,
-                                            const Checkpoint& checkpoint,
-                                            const ModelConfig& config, Dtype dtype,
-                                            LoadProgress* progress) {
+                                            const Checkpoint& checkpoint, const ModelConfig& config,
+                                            Dtype dtype, LoadProgress* progress) {
   WeightReader reader(checkpoint, config, progress);
   WeightLoader loader(device, gemm, reader, config, dtype);
   TransformerWeights weights;

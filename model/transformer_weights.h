@@ -1,13 +1,13 @@
 #pragma once
 
-#include <cstdint>
-#include <vector>
-
 #include "kernels/gemm.h"
 #include "model/checkpoint/weight_reader.h"
 #include "model/model_config.h"
 #include "tensor/buffer.h"
 #include "tensor/device.h"
+
+#include <cstdint>
+#include <vector>
 
 namespace rigel {
 

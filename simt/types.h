@@ -53,8 +53,7 @@ struct f16 {
   std::uint16_t bits;
 
   f16() = default;
-  explicit f16(float value)
-      : bits(std::bit_cast<std::uint16_t>(static_cast<_Float16>(value))) {}
+  explicit f16(float value) : bits(std::bit_cast<std::uint16_t>(static_cast<_Float16>(value))) {}
   explicit operator float() const { return static_cast<float>(std::bit_cast<_Float16>(bits)); }
 };
 

@@ -69,8 +69,7 @@ Dtype compute_dtype(const std::string& dtype) {
   if (dtype == "float32") {
     return Dtype::kF32;
   }
-  throw std::invalid_argument(
-      fmt::format("dtype '{}' must be auto, bfloat16 or float32", dtype));
+  throw std::invalid_argument(fmt::format("dtype '{}' must be auto, bfloat16 or float32", dtype));
 }
 
 }  // namespace
@@ -105,8 +104,8 @@ LanguageModelOptions language_model_options(const WorkerOptions& options, bool i
   const int default_tokens = is_cuda ? kCudaTokens : kCpuTokens;
   model.max_tokens =
       options.max_num_batched_tokens > 0 ? options.max_num_batched_tokens : default_tokens;
-  model.max_lanes = options.max_num_seqs > 0 ? options.max_num_seqs
-                                             : std::min(default_rows, model.max_tokens);
+  model.max_lanes =
+      options.max_num_seqs > 0 ? options.max_num_seqs : std::min(default_rows, model.max_tokens);
   if (model.max_lanes > model.max_tokens) {
     throw std::invalid_argument(
         fmt::format("max_num_seqs {} is more than max_num_batched_tokens {}: every request needs "

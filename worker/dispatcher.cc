@@ -1,9 +1,9 @@
 #include "worker/dispatcher.h"
 
-#include <utility>
-
 #include "text/detokenizer.h"
 #include "text/stop_matcher.h"
+
+#include <utility>
 
 namespace rigel {
 
@@ -86,9 +86,13 @@ Dispatcher::~Dispatcher() {
   thread_.join();
 }
 
-void Dispatcher::open(OutputStream stream) { mailbox_.put(std::move(stream)); }
+void Dispatcher::open(OutputStream stream) {
+  mailbox_.put(std::move(stream));
+}
 
-void Dispatcher::post(StepMessage message) { mailbox_.put(std::move(message)); }
+void Dispatcher::post(StepMessage message) {
+  mailbox_.put(std::move(message));
+}
 
 void Dispatcher::run() {
   std::vector<Letter> letters;

@@ -1,5 +1,10 @@
 #pragma once
 
+#include "text/tokenizer.h"
+#include "worker/mailbox.h"
+#include "worker/request.h"
+#include "worker/service.h"
+
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -9,11 +14,6 @@
 #include <unordered_map>
 #include <variant>
 #include <vector>
-
-#include "text/tokenizer.h"
-#include "worker/mailbox.h"
-#include "worker/request.h"
-#include "worker/service.h"
 
 namespace rigel {
 

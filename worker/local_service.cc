@@ -1,16 +1,16 @@
 #include "worker/local_service.h"
 
+#include "model/language_model_loader.h"
+#include "worker/device_choice.h"
+#include "worker/dispatcher.h"
+#include "worker/worker.h"
+
 #include <fmt/core.h>
 
 #include <algorithm>
 #include <atomic>
 #include <stdexcept>
 #include <thread>
-
-#include "model/language_model_loader.h"
-#include "worker/device_choice.h"
-#include "worker/dispatcher.h"
-#include "worker/worker.h"
 
 namespace rigel {
 
@@ -41,8 +41,8 @@ class LocalServiceImpl final : public LocalService {
                               .max_length = model.max_length,
                               .seed = options.seed,
                               .eos_ids = end_ids(files)};
-    worker_ = std::make_unique<Worker>(std::move(model.engine), *model.kv_cache, config,
-                                       dispatcher_);
+    worker_ =
+        std::make_unique<Worker>(std::move(model.engine), *model.kv_cache, config, dispatcher_);
   }
 
   /// The worker's last outputs still go through the dispatcher, which may answer the worker: so its thread ends first, then
@@ -123,8 +123,8 @@ class LocalServiceImpl final : public LocalService {
     }
     for (const std::int32_t id : request.prompt) {
       if (id < 0 || id >= vocab_size_) {
-        return invalid("prompt", fmt::format("token id {} is not in the vocabulary of {}", id,
-                                             vocab_size_));
+        return invalid("prompt",
+                       fmt::format("token id {} is not in the vocabulary of {}", id, vocab_size_));
       }
     }
     return find_logit_error(request.sampling);

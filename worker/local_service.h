@@ -1,13 +1,13 @@
 #pragma once
 
-#include <memory>
-#include <string>
-
 #include "model/checkpoint/weight_reader.h"
 #include "model/model_files.h"
 #include "text/tokenizer.h"
 #include "worker/options.h"
 #include "worker/service.h"
+
+#include <memory>
+#include <string>
 
 namespace rigel {
 

@@ -1,13 +1,13 @@
 #pragma once
 
+#include "worker/service.h"
+
 #include <chrono>
 #include <condition_variable>
 #include <memory>
 #include <mutex>
 #include <utility>
 #include <vector>
-
-#include "worker/service.h"
 
 namespace rigel {
 

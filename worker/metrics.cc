@@ -1,21 +1,21 @@
 #include "worker/metrics.h"
 
-#include <algorithm>
-
 #include "tensor/error.h"
+
+#include <algorithm>
 
 namespace rigel {
 
 namespace {
 
 // vLLM's buckets, so that existing dashboards show the same bars.
-constexpr std::array kFirstTokenBounds = {0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1,
-                                          0.25,  0.5,   0.75, 1.0,  2.5,  5.0,  7.5,  10.0,
-                                          20.0,  40.0,  80.0, 160.0};
-constexpr std::array kTokenBounds = {0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2,  0.3, 0.4,
+constexpr std::array kFirstTokenBounds = {0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08,
+                                          0.1,   0.25,  0.5,  0.75, 1.0,  2.5,  5.0,
+                                          7.5,   10.0,  20.0, 40.0, 80.0, 160.0};
+constexpr std::array kTokenBounds = {0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2,  0.3,  0.4,
                                      0.5,  0.75,  1.0,  2.5,   5.0, 7.5,  10.0, 20.0, 40.0};
-constexpr std::array kRequestBounds = {0.3,  0.5,  0.8,  1.0,   1.5,   2.0,   2.5,
-                                       5.0,  10.0, 15.0, 20.0,  30.0,  40.0,  50.0,
+constexpr std::array kRequestBounds = {0.3,  0.5,   0.8,   1.0,   1.5,  2.0,  2.5,
+                                       5.0,  10.0,  15.0,  20.0,  30.0, 40.0, 50.0,
                                        60.0, 120.0, 240.0, 480.0, 960.0};
 constexpr std::array kHostStepBounds = {1e-6, 2e-6, 5e-6, 1e-5, 2e-5, 5e-5,
                                         1e-4, 2e-4, 5e-4, 1e-3, 1e-2};
@@ -40,8 +40,7 @@ void HistogramRecorder::observe(double value) {
 
 Histogram HistogramRecorder::snapshot() const {
   Histogram result;
-  result.bounds.assign(bounds_.begin(),
-                       bounds_.begin() + static_cast<std::ptrdiff_t>(num_bounds_));
+  result.bounds.assign(bounds_.begin(), bounds_.begin() + static_cast<std::ptrdiff_t>(num_bounds_));
   for (std::size_t bucket = 0; bucket <= num_bounds_; ++bucket) {
     result.counts.push_back(counts_[bucket].load(std::memory_order_relaxed));
     result.count += result.counts.back();

@@ -1,11 +1,11 @@
 #pragma once
 
+#include "worker/service.h"
+
 #include <array>
 #include <atomic>
 #include <cstdint>
 #include <span>
-
-#include "worker/service.h"
 
 namespace rigel {
 

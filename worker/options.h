@@ -8,20 +8,22 @@ namespace rigel {
 
 /// Everything about a worker that a user can set. Zero means "choose for this device" where a comment says so.
 struct WorkerOptions {
-  std::string device = "auto";              // auto, cpu, cuda or cuda:i
-  std::string dtype = "auto";               // auto, bfloat16, float32
-  int num_threads = 0;                      // CPU device; 0: one a core
-  int max_model_len = 0;                    // tokens; 0: the model's own, as far as the KV cache holds it
-  int max_num_seqs = 0;                     // rows; 0: 64 on cpu, 512 on cuda
-  int max_num_batched_tokens = 0;           // a step's tokens; 0: 512 on cpu, 8192 on cuda
-  std::int64_t kv_cache_memory_bytes = 0;   // 0: 1 GiB on cpu, 90 % of free memory on cuda
-  int block_size = 16;                      // tokens a KV page: 16, 32 or 64
-  bool async_scheduling = true;             // launch a step before the one in front of it has been read
-  int max_waiting = 1024;                   // requests that may wait for a row before submit refuses
-  std::uint64_t seed = 0;                   // base of the seeds of requests that bring none
-  std::vector<std::string> device_texts;    // operations that run their device text on the CPU; "all" for every one
-  std::string launch_order = "ascending";   // ascending, descending or random: order of threads under the SIMT executor
-  std::uint64_t launch_seed = 0;            // of the random order
+  std::string device = "auto";     // auto, cpu, cuda or cuda:i
+  std::string dtype = "auto";      // auto, bfloat16, float32
+  int num_threads = 0;             // CPU device; 0: one a core
+  int max_model_len = 0;           // tokens; 0: the model's own, as far as the KV cache holds it
+  int max_num_seqs = 0;            // rows; 0: 64 on cpu, 512 on cuda
+  int max_num_batched_tokens = 0;  // a step's tokens; 0: 512 on cpu, 8192 on cuda
+  std::int64_t kv_cache_memory_bytes = 0;  // 0: 1 GiB on cpu, 90 % of free memory on cuda
+  int block_size = 16;                     // tokens a KV page: 16, 32 or 64
+  bool async_scheduling = true;  // launch a step before the one in front of it has been read
+  int max_waiting = 1024;        // requests that may wait for a row before submit refuses
+  std::uint64_t seed = 0;        // base of the seeds of requests that bring none
+  std::vector<std::string>
+      device_texts;  // operations that run their device text on the CPU; "all" for every one
+  std::string launch_order =
+      "ascending";  // ascending, descending or random: order of threads under the SIMT executor
+  std::uint64_t launch_seed = 0;  // of the random order
 };
 
 }  // namespace rigel

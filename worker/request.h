@@ -35,7 +35,8 @@ struct SamplingParams {
 struct GenerationRequest {
   std::vector<std::int32_t> prompt;  // at least one token
   SamplingParams sampling;
-  std::optional<int> prompt_top;  // score the prompt, with this many best tokens a position; 0: log-probabilities alone
+  std::optional<int>
+      prompt_top;  // score the prompt, with this many best tokens a position; 0: log-probabilities alone
   bool keep_last_logits = false;  // with prompt_top: the logits after the last prompt token
   std::string label;              // the caller's name for it, for the log only
 };

@@ -1,16 +1,16 @@
 #pragma once
 
+#include "engine/contract/node_inputs.h"
+#include "engine/contract/request_info.h"
+#include "worker/request.h"
+#include "worker/service.h"
+
 #include <chrono>
 #include <cstdint>
 #include <deque>
 #include <memory>
 #include <unordered_map>
 #include <vector>
-
-#include "engine/contract/node_inputs.h"
-#include "engine/contract/request_info.h"
-#include "worker/request.h"
-#include "worker/service.h"
 
 namespace rigel {
 

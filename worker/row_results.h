@@ -1,10 +1,10 @@
 #pragma once
 
-#include <cstdint>
-#include <vector>
-
 #include "engine/contract/host_rows.h"
 #include "worker/request.h"
+
+#include <cstdint>
+#include <vector>
 
 namespace rigel {
 

@@ -1,9 +1,9 @@
 #include "worker/scheduler.h"
 
-#include <algorithm>
-
 #include "tensor/error.h"
 #include "worker/token_budget.h"
+
+#include <algorithm>
 
 namespace rigel {
 
@@ -16,7 +16,9 @@ Scheduler::Scheduler(RequestTable& table, const KvCache& kv_cache, const Schedul
               config.max_num_batched_tokens, table.num_rows());
 }
 
-void Scheduler::enqueue(RequestState& request) { waiting_.push_back(&request); }
+void Scheduler::enqueue(RequestState& request) {
+  waiting_.push_back(&request);
+}
 
 void Scheduler::remove(RequestState& request) {
   std::erase(waiting_, &request);
@@ -45,8 +47,7 @@ bool Scheduler::pages_suffice(const RequestState& request) const {
     }
   }
   // Alone, a request has every page, now or when the steps in flight have completed.
-  return !anybody_active ||
-         kv_cache_.arena().num_free() - promised >= pages_wanted(request);
+  return !anybody_active || kv_cache_.arena().num_free() - promised >= pages_wanted(request);
 }
 
 void Scheduler::resume() {

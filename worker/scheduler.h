@@ -1,12 +1,12 @@
 #pragma once
 
+#include "engine/resources/kv_cache.h"
+#include "worker/request_table.h"
+
 #include <cstdint>
 #include <deque>
 #include <span>
 #include <vector>
-
-#include "engine/resources/kv_cache.h"
-#include "worker/request_table.h"
 
 namespace rigel {
 

@@ -1,13 +1,13 @@
 #pragma once
 
+#include "worker/request.h"
+
 #include <array>
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
-
-#include "worker/request.h"
 
 namespace rigel {
 
@@ -47,9 +47,9 @@ struct ServiceMetrics {
   std::uint64_t num_preemptions = 0;
   std::uint64_t prompt_tokens = 0;
   std::uint64_t generation_tokens = 0;
-  std::uint64_t prefix_cache_queries = 0;  // tokens
-  std::uint64_t prefix_cache_hits = 0;     // tokens
-  std::array<std::uint64_t, 4> finished{};  // by FinishReason
+  std::uint64_t prefix_cache_queries = 0;           // tokens
+  std::uint64_t prefix_cache_hits = 0;              // tokens
+  std::array<std::uint64_t, 4> finished{};          // by FinishReason
   std::array<std::uint64_t, 2> wasted_row_steps{};  // stop token, stop string
   Histogram time_to_first_token_seconds;
   Histogram inter_token_latency_seconds;
@@ -76,7 +76,8 @@ class InferenceService {
   [[nodiscard]] virtual ServiceLimits limits() const = 0;
 
   /// Queues a request. Its listener is called until a delta with `finish`, unless an error comes back here.
-  virtual SubmitResult submit(GenerationRequest request, std::shared_ptr<OutputListener> listener) = 0;
+  virtual SubmitResult submit(GenerationRequest request,
+                              std::shared_ptr<OutputListener> listener) = 0;
 
   /// Ends a request early; the listener still gets its last delta (kCancelled). Unknown and ended ids are ignored.
   virtual void cancel(RequestId id) = 0;

@@ -1,8 +1,8 @@
 #include "worker/worker.h"
 
-#include <utility>
-
 #include "tensor/error.h"
+
+#include <utility>
 
 namespace rigel {
 
@@ -16,7 +16,9 @@ Worker::Worker(std::unique_ptr<Engine> engine, const KvCache& kv_cache, const Wo
       scheduler_(table_, kv_cache, {config.max_num_batched_tokens}),
       thread_([this] { run(); }) {}
 
-Worker::~Worker() { stop(); }
+Worker::~Worker() {
+  stop();
+}
 
 void Worker::stop() {
   if (thread_.joinable()) {
@@ -30,7 +32,9 @@ void Worker::submit(RequestId id, GenerationRequest request) {
   mailbox_.put(Submission{id, std::move(request), Clock::now()});
 }
 
-void Worker::cancel(RequestId id) { mailbox_.put(Cancellation{id}); }
+void Worker::cancel(RequestId id) {
+  mailbox_.put(Cancellation{id});
+}
 
 void Worker::end_at_stop_string(RequestId id, std::int32_t num_tokens) {
   mailbox_.put(StopStringMet{id, num_tokens});

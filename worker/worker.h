@@ -1,5 +1,13 @@
 #pragma once
 
+#include "engine/engine.h"
+#include "engine/executing_batch.h"
+#include "worker/dispatcher.h"
+#include "worker/mailbox.h"
+#include "worker/metrics.h"
+#include "worker/request_table.h"
+#include "worker/scheduler.h"
+
 #include <array>
 #include <atomic>
 #include <cstdint>
@@ -9,14 +17,6 @@
 #include <thread>
 #include <variant>
 #include <vector>
-
-#include "engine/engine.h"
-#include "engine/executing_batch.h"
-#include "worker/dispatcher.h"
-#include "worker/mailbox.h"
-#include "worker/metrics.h"
-#include "worker/request_table.h"
-#include "worker/scheduler.h"
 
 namespace rigel {
 

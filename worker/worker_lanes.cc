@@ -1,10 +1,10 @@
 // The worker's way from a schedule to a launched step.
 
-#include <utility>
-
 #include "model/language_model_names.h"
 #include "tensor/error.h"
 #include "worker/worker.h"
+
+#include <utility>
 
 namespace rigel {
 
@@ -63,13 +63,13 @@ void Worker::build_step(FlyingStep& step, std::span<const Scheduler::Share> shar
     const bool prefills = request.phase == Phase::kPrefill;
     const bool ends_prompt =
         prefills && request.num_computed + share.num_tokens == request.num_tokens();
-    const FlyingLane lane{
-        .handle = request.handle(),
-        .num_tokens = share.num_tokens,
-        .samples = !prefills || (ends_prompt && request.info.max_tokens > 0),
-        .ends_prompt = ends_prompt,
-        .scoring = prefills && request.info.num_generated == 0 ? request.info.scoring
-                                                               : std::nullopt};
+    const FlyingLane lane{.handle = request.handle(),
+                          .num_tokens = share.num_tokens,
+                          .samples = !prefills || (ends_prompt && request.info.max_tokens > 0),
+                          .ends_prompt = ends_prompt,
+                          .scoring = prefills && request.info.num_generated == 0
+                                         ? request.info.scoring
+                                         : std::nullopt};
     if (add_lane(step, share)) {
       step.lanes.push_back(lane);
       if (prefills) {

@@ -1,11 +1,11 @@
 // The worker's way from a completed step to its requests.
 
-#include <algorithm>
-
 #include "model/language_model_names.h"
 #include "tensor/error.h"
 #include "worker/row_results.h"
 #include "worker/worker.h"
+
+#include <algorithm>
 
 namespace rigel {
 

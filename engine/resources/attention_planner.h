@@ -1,8 +1,8 @@
 #pragma once
 
-#include <cstdint>
-
 #include "engine/resource.h"
+
+#include <cstdint>
 
 namespace rigel {
 

@@ -130,6 +130,8 @@ std::int32_t KvCache::num_pages(RequestHandle handle) const {
   return static_cast<std::int32_t>(stream(handle).pages.size());
 }
 
-DeviceView KvCache::layer(std::int32_t index) const { return pool_view_.select(0, index); }
+DeviceView KvCache::layer(std::int32_t index) const {
+  return pool_view_.select(0, index);
+}
 
 }  // namespace rigel

@@ -1,12 +1,12 @@
 #pragma once
 
-#include <cstdint>
-#include <vector>
-
 #include "engine/resource.h"
 #include "engine/resources/page_arena.h"
 #include "tensor/buffer.h"
 #include "tensor/device.h"
+
+#include <cstdint>
+#include <vector>
 
 namespace rigel {
 
@@ -15,10 +15,10 @@ struct KvCacheConfig {
   std::int32_t num_layers = 0;
   std::int32_t num_kv_heads = 0;
   std::int32_t head_dim = 0;
-  std::int32_t page_size = 16;    // tokens
-  std::int32_t num_pages = 0;     // the sink included
+  std::int32_t page_size = 16;  // tokens
+  std::int32_t num_pages = 0;   // the sink included
   std::int32_t num_rows = 0;
-  std::int32_t max_length = 0;    // tokens a row can hold
+  std::int32_t max_length = 0;  // tokens a row can hold
   Dtype dtype = Dtype::kBf16;
 
   /// Bytes of one page over all layers.
@@ -47,7 +47,6 @@ class KvCache final : public Resource {
   void commit(const SubmoduleStep& step, const StepContext& context) override;
   void collect(Epoch completed) override { arena_.collect(completed); }
 
-
   /// Tokens of the row whose keys and values are in the cache (or being computed by a launched step).
   [[nodiscard]] std::int32_t stored_length(RequestHandle handle) const;
   /// Pages the row owns.
@@ -61,7 +60,9 @@ class KvCache final : public Resource {
   /// (row, index) i32.
   [[nodiscard]] DeviceView page_table() const { return page_table_view_; }
   /// Indices a row has in the page table.
-  [[nodiscard]] std::int32_t max_pages_per_row() const { return config_.pages_for(config_.max_length); }
+  [[nodiscard]] std::int32_t max_pages_per_row() const {
+    return config_.pages_for(config_.max_length);
+  }
 
  private:
   struct Stream {

@@ -1,8 +1,8 @@
 #include "engine/resources/page_arena.h"
 
-#include <algorithm>
-
 #include "tensor/error.h"
+
+#include <algorithm>
 
 namespace rigel {
 

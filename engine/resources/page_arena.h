@@ -1,12 +1,12 @@
 #pragma once
 
+#include "engine/contract/ids.h"
+
 #include <cstdint>
 #include <deque>
 #include <optional>
 #include <span>
 #include <vector>
-
-#include "engine/contract/ids.h"
 
 namespace rigel {
 

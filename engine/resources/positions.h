@@ -1,9 +1,9 @@
 #pragma once
 
+#include "engine/resource.h"
+
 #include <cstdint>
 #include <vector>
-
-#include "engine/resource.h"
 
 namespace rigel {
 

@@ -1,11 +1,11 @@
 #include "engine/resources/sampler.h"
 
-#include <algorithm>
-
 #include "kernels/log_probs.h"
 #include "kernels/penalties.h"
 #include "kernels/sampling.h"
 #include "tensor/copy.h"
+
+#include <algorithm>
 
 namespace rigel {
 

@@ -1,12 +1,12 @@
 #pragma once
 
-#include <cstdint>
-#include <vector>
-
 #include "engine/contract/batched_output.h"
 #include "engine/resource.h"
 #include "tensor/buffer.h"
 #include "tensor/device.h"
+
+#include <cstdint>
+#include <vector>
 
 namespace rigel {
 
@@ -65,13 +65,15 @@ class Sampler final : public Resource {
   SamplerConfig config_;
   DeviceBuffer last_tokens_;     // (R) i32
   DeviceBuffer penalty_counts_;  // (R, V) i32; used by rows with penalties
-  DeviceBuffer raw_logits_;      // (R, V) f32: kept where penalties change what log-probabilities are taken of
-  DeviceBuffer tokens_;          // (R) i32
-  DeviceBuffer flags_;           // (R) i32
+  DeviceBuffer
+      raw_logits_;  // (R, V) f32: kept where penalties change what log-probabilities are taken of
+  DeviceBuffer tokens_;           // (R) i32
+  DeviceBuffer flags_;            // (R) i32
   DeviceBuffer chosen_logprobs_;  // (R) f32
   DeviceBuffer top_ids_;          // (R, K) i32
   DeviceBuffer top_logprobs_;     // (R, K) f32
-  std::vector<std::int32_t> fresh_rows_;  // with penalties, and still the counts of an earlier owner
+  std::vector<std::int32_t>
+      fresh_rows_;  // with penalties, and still the counts of an earlier owner
 };
 
 }  // namespace rigel

@@ -1,16 +1,18 @@
 // The host half of the sampler: from requests to the columns of a step.
 
-#include <algorithm>
-#include <bit>
-
 #include "engine/resources/sampler.h"
 #include "tensor/copy.h"
+
+#include <algorithm>
+#include <bit>
 
 namespace rigel {
 
 namespace {
 
-const SamplingConfig& config_of(const SamplerStep::Lane& lane) { return lane.info->sampling; }
+const SamplingConfig& config_of(const SamplerStep::Lane& lane) {
+  return lane.info->sampling;
+}
 
 }  // namespace
 
@@ -109,15 +111,14 @@ void Sampler::plan_bias(const SamplerStep& step, StepContext& context, SamplerPl
   plan.bias_values = values.device;
 }
 
-void Sampler::plan_barred(const SamplerStep& step, StepContext& context,
-                          SamplerPlan& plan) const {
+void Sampler::plan_barred(const SamplerStep& step, StepContext& context, SamplerPlan& plan) const {
   const auto is_barred = [](const SamplerStep::Lane& lane) {
     return lane.num_generated < config_of(lane).min_tokens;
   };
   std::int64_t num_entries = 0;
   for (const SamplerStep::Lane& lane : step.lanes) {
-    num_entries += is_barred(lane) ? static_cast<std::int64_t>(config_of(lane).stop_token_ids.size())
-                                   : 0;
+    num_entries +=
+        is_barred(lane) ? static_cast<std::int64_t>(config_of(lane).stop_token_ids.size()) : 0;
   }
   const auto lanes = context.staging->column<std::int32_t>(num_entries);
   const auto tokens = context.staging->column<std::int32_t>(num_entries);
@@ -154,8 +155,8 @@ void Sampler::plan_prompt_marks(StepContext& context, SamplerPlan& plan) const {
     const NodeInputs& inputs = *batch.inputs[lane];
     for (std::int64_t offset = 0; offset < inputs.input_seq_len; ++offset) {
       // A request that starts over brings generated tokens along, which are counted already.
-      const bool is_prompt = counts_prompt(lane) &&
-                             inputs.chunk_start + offset < batch.infos[lane]->num_prompt_tokens;
+      const bool is_prompt =
+          counts_prompt(lane) && inputs.chunk_start + offset < batch.infos[lane]->num_prompt_tokens;
       rows.host[token++] = is_prompt ? batch.handles[lane].row : -1;
     }
   }

@@ -1,14 +1,14 @@
 #pragma once
 
-#include <gtest/gtest.h>
-
-#include <memory>
-
 #include "engine/contract/request_info.h"
 #include "engine/staging.h"
 #include "engine/step_context.h"
 #include "tensor/device.h"
 #include "tensor/stream.h"
+
+#include <gtest/gtest.h>
+
+#include <memory>
 
 namespace rigel::testing {
 

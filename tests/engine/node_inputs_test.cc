@@ -1,12 +1,12 @@
 #include "engine/contract/node_inputs.h"
 
+#include "tensor/error.h"
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <numeric>
 #include <random>
-
-#include "tensor/error.h"
 
 namespace rigel {
 namespace {
@@ -104,7 +104,8 @@ TEST(SplitArInputs, T_SP_9_the_parts_joined_are_the_whole_for_random_cuts) {
     std::int64_t start = 0;
     while (start < num_tokens) {
       const auto end =
-          start + 1 + static_cast<std::int64_t>(random() % static_cast<unsigned>(num_tokens - start));
+          start + 1 +
+          static_cast<std::int64_t>(random() % static_cast<unsigned>(num_tokens - start));
       const auto part = split_ar_inputs(row, start, end);
       const auto values = values_of(part->input_ids);
       joined.insert(joined.end(), values.begin(), values.end());

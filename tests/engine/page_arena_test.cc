@@ -1,12 +1,12 @@
 #include "engine/resources/page_arena.h"
 
+#include "tensor/error.h"
+
 #include <gtest/gtest.h>
 
 #include <map>
 #include <random>
 #include <vector>
-
-#include "tensor/error.h"
 
 namespace rigel {
 namespace {

@@ -1,10 +1,10 @@
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
 #include "engine/resources/attention_planner.h"
 #include "engine/resources/kv_cache.h"
 #include "engine/resources/positions.h"
 #include "tests/engine/engine_test.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
 
 namespace rigel {
 namespace {

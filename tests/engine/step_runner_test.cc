@@ -1,9 +1,9 @@
 #include "engine/step_runner.h"
 
+#include "tests/engine/engine_test.h"
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-
-#include "tests/engine/engine_test.h"
 
 namespace rigel {
 namespace {

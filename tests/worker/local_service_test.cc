@@ -2,6 +2,10 @@
 
 #include "worker/local_service.h"
 
+#include "model/model_files.h"
+#include "tensor/device.h"
+#include "tests/test_data.h"
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -9,10 +13,6 @@
 #include <future>
 #include <map>
 #include <random>
-
-#include "model/model_files.h"
-#include "tensor/device.h"
-#include "tests/test_data.h"
 
 namespace rigel {
 namespace {
@@ -172,7 +172,8 @@ TEST_F(LocalServiceTest, PenaltiesCountPromptTokensOfStepsInWhichNobodySamples) 
   chunked.max_num_seqs = 1;
   EXPECT_EQ(run_together(chunked, {request}).front(), whole);
   request.sampling.repetition_penalty = 1.0f;
-  EXPECT_NE(run_together(options(), {request}).front().ids, whole.ids) << "the penalty changes nothing";
+  EXPECT_NE(run_together(options(), {request}).front().ids, whole.ids)
+      << "the penalty changes nothing";
 }
 
 TEST_F(LocalServiceTest, PreemptedRequestsGetTheSameAnswers) {

@@ -1,8 +1,8 @@
 #include "worker/request_table.h"
 
-#include <gtest/gtest.h>
-
 #include "tensor/error.h"
+
+#include <gtest/gtest.h>
 
 namespace rigel {
 namespace {
