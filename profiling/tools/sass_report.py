@@ -49,6 +49,10 @@ MEMORY_BOUND = {
 }
 
 
+# sinf and cosf reduce arguments above 10^5 with a table of 28 bytes in local memory; a launch computes each angle once.
+LOCAL_MEMORY_EXPECTED = {"rotary_angles_kernel"}
+
+
 def round_up(value, unit):
     return (value + unit - 1) // unit * unit
 
@@ -126,7 +130,7 @@ def complaints(named_kernels):
     found = []
     for name, kernel in named_kernels:
         spills = sum(i.name in sass.LOCAL for i in kernel.instructions)
-        if kernel.local_bytes or spills:
+        if (kernel.local_bytes or spills) and name.split("<")[0] not in LOCAL_MEMORY_EXPECTED:
             found.append(f"{name} uses local memory: {kernel.local_bytes} bytes, {spills} accesses")
         if rule := rule_of(name):
             for wanted, names, what in ((rule.loads, sass.GLOBAL_LOADS, "load"), (rule.stores, sass.GLOBAL_STORES, "store")):
