@@ -17,8 +17,8 @@ function(add_room name)
     set(kernel_sources ${sources})
     list(FILTER kernel_sources INCLUDE REGEX "\\.cu$")
     if(kernel_sources)
-      set_source_files_properties(${kernel_sources} PROPERTIES LANGUAGE CXX COMPILE_OPTIONS
-        "-fno-strict-aliasing;-fstack-clash-protection;-Wno-unknown-pragmas")
+      set_source_files_properties(${kernel_sources} PROPERTIES LANGUAGE CXX SKIP_PRECOMPILE_HEADERS ON
+        COMPILE_OPTIONS "-fno-strict-aliasing;-fstack-clash-protection;-Wno-unknown-pragmas")
     endif()
   endif()
 
@@ -29,6 +29,8 @@ function(add_room name)
     target_link_libraries(rigel_${name} PUBLIC rigel_${dep})
   endforeach()
   target_link_libraries(rigel_${name} PUBLIC ${ROOM_LIBRARIES})
+  target_precompile_headers(rigel_${name} PRIVATE
+    $<$<COMPILE_LANGUAGE:CXX>:${PROJECT_SOURCE_DIR}/cmake/standard_library.h>)
 
   if(native_sources AND RIGEL_DEVICE STREQUAL "cpu")
     foreach(level v3 v4)

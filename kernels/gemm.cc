@@ -1,6 +1,7 @@
 #include "kernels/gemm.h"
 
 #include "kernels/gemm_backend.h"
+#include "kernels/gemm_trial.h"
 #include "tensor/device.h"
 
 #include <fmt/core.h>
@@ -58,7 +59,13 @@ void check_call(const GemmCall& call) {
 }  // namespace
 
 Gemm::Gemm(Device& device, const GemmOptions& options)
-    : own_(make_own_gemm(device)), library_(make_library(device, options.library)) {}
+    : own_(make_own_gemm(device)), library_(make_library(device, options.library)) {
+  // Not on CUDA, whose promise is weaker and whose algorithms are chosen to keep it.
+  const bool is_tried = options.library == GemmLibrary::kAuto && !device.is_cuda();
+  if (is_tried && library_ != nullptr && !keeps_bits(device, *library_, *own_)) {
+    library_ = nullptr;
+  }
+}
 Gemm::~Gemm() = default;
 Gemm::Gemm(Gemm&&) noexcept = default;
 Gemm& Gemm::operator=(Gemm&&) noexcept = default;

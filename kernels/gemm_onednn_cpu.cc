@@ -230,6 +230,9 @@ class OneDnnPacker final : public GemmWeightPacker {
         rows_(static_cast<std::size_t>(num_rows * num_columns) * size_of(dtype)) {}
 
   void add_rows(std::int64_t first_row, ConstHostView rows) override {
+    if (rows.num_bytes() == 0) {
+      return;
+    }
     const std::int64_t row_bytes = num_columns_ * static_cast<std::int64_t>(size_of(dtype_));
     std::memcpy(rows_.data() + first_row * row_bytes, rows.raw(),
                 static_cast<std::size_t>(rows.num_bytes()));
