@@ -35,6 +35,14 @@ install_packages() {
     as_root=(sudo)
   fi
   say "installing ${#missing[@]} packages: ${missing[*]}"
-  "${as_root[@]}" apt-get update -qq
-  "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" >&2
+  local log
+  log=$(mktemp)
+  if ! { "${as_root[@]}" apt-get update &&
+         "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends "${missing[@]}"
+       } >"$log" 2>&1; then
+    tail -n 30 "$log" >&2
+    echo "the packages could not be installed; the whole log is in $log" >&2
+    return 1
+  fi
+  rm -f "$log"
 }
