@@ -3,6 +3,8 @@
 #include "tensor/error.h"
 #include "tensor/trace.h"
 
+#include <limits>
+
 namespace rigel {
 
 Engine::Slot::Slot(Device& device, std::int64_t staging_bytes)
@@ -29,6 +31,7 @@ void Engine::add_request(const RequestInfo& info) {
   for (Resource* resource : runner_.order()) {
     resource->ingest_request(info);
   }
+  submodule_->request_states().open(info.handle);
 }
 
 void Engine::remove_request(RequestHandle handle) {
@@ -37,6 +40,7 @@ void Engine::remove_request(RequestHandle handle) {
     resource->collect(last_completed_);
   }
   submodule_->cleanup_request(handle);
+  submodule_->request_states().erase(handle);
 }
 
 void Engine::restart_request(RequestHandle handle) {
@@ -59,10 +63,10 @@ void Engine::prepare_context(const ExecutingBatch& batch, Slot& slot) {
 
 AdmitOutcome Engine::launch(const ExecutingBatch& batch) {
   RIGEL_CHECK(num_in_flight() < kMaxInFlight, "{} steps are in flight already", num_in_flight());
-  RIGEL_CHECK(!batch.empty(), "a step has at least one lane");
   const TraceRange range(device_, "engine.launch");
   Slot& slot = slot_of(last_launched_ + 1);
   prepare_context(batch, slot);
+  check_batch();
 
   step_.reset();
   const bool declared = submodule_->declare_step(context_.batch, step_);
@@ -79,28 +83,43 @@ AdmitOutcome Engine::launch(const ExecutingBatch& batch) {
   ++last_launched_;
   outputs_.reset();
   try {
-    run_forward(batch);
+    run_forward(declared);
+    if (declared) {
+      runner_.commit(step_, context_);
+    }
+    collector_.collect(*submodule_, context_.batch, outputs_);
   } catch (...) {
     slot.completed.record(stream_.ref());
     host_rows_.stage(stream_.ref(), last_launched_, BatchedModelOutput{});
     throw;
-  }
-  if (declared) {
-    runner_.commit(step_, context_);
   }
   host_rows_.stage(stream_.ref(), last_launched_, outputs_);
   slot.completed.record(stream_.ref());
   return {};
 }
 
-void Engine::run_forward(const ExecutingBatch& batch) {
-  const ModelInputsFromEngine inputs{.handles = batch.handles(),
-                                     .infos = batch.infos(),
-                                     .metadata = batch.metadata(),
-                                     .inputs = batch.inputs(),
-                                     .step = &step_,
-                                     .context = &context_,
-                                     .captured = false};
+void Engine::check_batch() const {
+  const BatchColumns& batch = context_.batch;
+  const std::size_t num_lanes = batch.handles.size();
+  RIGEL_CHECK(num_lanes > 0, "a step has at least one lane");
+  const auto most = static_cast<std::size_t>(
+      submodule_->max_batch_size(batch.walk).value_or(std::numeric_limits<std::int32_t>::max()));
+  RIGEL_CHECK(num_lanes <= most, "a step of {} lanes, its submodule takes {}", num_lanes, most);
+  RIGEL_CHECK(num_lanes == 1 || submodule_->can_batch(batch),
+              "{} lanes that cannot run in one forward", num_lanes);
+}
+
+void Engine::run_forward(bool declared) {
+  const BatchColumns& batch = context_.batch;
+  const ModelInputsFromEngine inputs{
+      .handles = batch.handles,
+      .infos = batch.infos,
+      .metadata = batch.metadata,
+      .inputs = batch.inputs,
+      .step = declared ? &step_ : nullptr,
+      .context = &context_,
+      .states = LazyRequestStates(submodule_->request_states(), batch.handles),
+      .captured = false};
   submodule_->forward(inputs, outputs_);
 }
 

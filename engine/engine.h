@@ -3,6 +3,7 @@
 #include "engine/contract/submodule.h"
 #include "engine/executing_batch.h"
 #include "engine/host_row_ring.h"
+#include "engine/output_collector.h"
 #include "engine/resource.h"
 #include "engine/step_context.h"
 #include "engine/step_runner.h"
@@ -13,6 +14,7 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <vector>
 
 namespace rigel {
@@ -36,19 +38,27 @@ class Engine {
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
-  /// Opens a request's state in every resource of the node.
+  /// Opens a request's state in every resource of the node and in its submodule.
   void add_request(const RequestInfo& info);
   /// Drops a request's state; what the device may still touch is kept until the last launched step has completed.
   void remove_request(RequestHandle handle);
   /// The request loses what it has cached and stays open: its tokens will be computed again from the first.
   void restart_request(RequestHandle handle);
 
-  /// Enqueues the whole step behind what was launched before. A refusal launches nothing. Throws what the submodule throws:
+  /// Enqueues the whole step behind what was launched before. Lanes that the submodule cannot batch are steps of their own:
+  /// launching them together throws CheckError, as does a step above its max_batch_size. A refusal launches nothing. Throws what the submodule throws:
   /// the batch has failed; DeviceError: the device has. At most kMaxInFlight steps may be in flight.
   [[nodiscard]] AdmitOutcome launch(const ExecutingBatch& batch);
 
   /// Waits for the oldest step in flight and gives its rows; memory that waited for it is free again.
   [[nodiscard]] HostRows complete();
+
+  /// What the last launched step gave by request; its work may still be enqueued. Valid until the next launch.
+  [[nodiscard]] const RequestOutputs& request_outputs() const { return outputs_.requests(); }
+  /// Requests of the last launched step whose postprocess failed; they have no outputs.
+  [[nodiscard]] std::span<const OutputCollector::Failure> failed_requests() const {
+    return collector_.failures();
+  }
 
   [[nodiscard]] Epoch last_launched() const { return last_launched_; }
   [[nodiscard]] Epoch last_completed() const { return last_completed_; }
@@ -67,7 +77,8 @@ class Engine {
 
   [[nodiscard]] Slot& slot_of(Epoch epoch) { return *slots_[epoch % slots_.size()]; }
   void prepare_context(const ExecutingBatch& batch, Slot& slot);
-  void run_forward(const ExecutingBatch& batch);
+  void check_batch() const;
+  void run_forward(bool declared);
 
   Device& device_;
   Stream stream_;
@@ -79,6 +90,7 @@ class Engine {
   SubmoduleStep step_;
   StepContext context_;
   BatchedModelOutput outputs_;
+  OutputCollector collector_;
   Epoch last_launched_ = 0;
   Epoch last_completed_ = 0;
 };

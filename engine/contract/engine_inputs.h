@@ -1,9 +1,10 @@
 #pragma once
 
-#include <span>
-
 #include "engine/contract/ids.h"
 #include "engine/contract/request_info.h"
+#include "engine/contract/request_state.h"
+
+#include <span>
 
 namespace rigel {
 
@@ -17,9 +18,16 @@ struct ModelInputsFromEngine {
   std::span<const RequestInfo* const> infos;
   std::span<const InputMetadata> metadata;
   std::span<const NodeInputs* const> inputs;
-  const SubmoduleStep* step = nullptr;      // this step's declaration; null where the submodule declares none
-  const StepContext* context = nullptr;     // the stream, and what the resources planned
-  bool captured = false;  // during capture and for replayed steps
+  const SubmoduleStep* step =
+      nullptr;  // this step's declaration; null where the submodule declares none
+  const StepContext* context = nullptr;  // the stream, and what the resources planned
+  LazyRequestStates states;              // of the lanes; empty during capture
+  bool captured = false;                 // during capture and for replayed steps
+
+  /// The info of the one real request; padding does not count. Throws CheckError where there is none or more than one.
+  [[nodiscard]] const RequestInfo& single_request_info() const;
+  /// The info of lane 0, however many there are. Throws CheckError where there is none.
+  [[nodiscard]] const RequestInfo& first_request_info() const;
 };
 
 }  // namespace rigel

@@ -2,7 +2,47 @@
 
 #include "tensor/error.h"
 
+#include <typeinfo>
+
 namespace rigel {
+
+namespace {
+
+/// Positions of tokens [start, end): the sequence is their last dimension.
+Tensor cut_positions(const Tensor& positions, std::int64_t num_tokens, std::int64_t start,
+                     std::int64_t end) {
+  const int sequence_dim = positions.rank() - 1;
+  RIGEL_CHECK(sequence_dim >= 0 && positions.dim(sequence_dim) == num_tokens,
+              "positions of shape {} do not match a row of {} tokens", to_string(positions.shape()),
+              num_tokens);
+  return positions.slice(sequence_dim, start, end - start);
+}
+
+}  // namespace
+
+void FieldDetacher::operator()(const char* /*name*/, Tensor& tensor) const {
+  tensor = clone_of(tensor, stream_, allocator_);
+}
+
+void FieldDetacher::operator()(const char* name, InputValue& value) const {
+  if (auto* tensor = std::get_if<Tensor>(&value)) {
+    (*this)(name, *tensor);
+  } else if (auto* list = std::get_if<InputList>(&value)) {
+    for (InputValue& item : *list) {
+      (*this)(name, item);
+    }
+  } else if (auto* dict = std::get_if<InputDict>(&value)) {
+    (*this)(name, *dict);
+  }
+}
+
+std::unique_ptr<NodeInputs> NodeInputs::clone(StreamRef stream, TensorAllocator& allocator) const {
+  std::unique_ptr<NodeInputs> copy = make_clone(FieldDetacher(stream, allocator));
+  const NodeInputs& made = *copy;
+  RIGEL_CHECK(typeid(made) == typeid(*this), "{} must override make_clone: its clone is a {}",
+              typeid(*this).name(), typeid(made).name());
+  return copy;
+}
 
 std::unique_ptr<ArNodeInputs> split_ar_inputs(const ArNodeInputs& inputs, std::int64_t start,
                                               std::int64_t end) {
@@ -26,11 +66,12 @@ std::unique_ptr<ArNodeInputs> split_ar_inputs(const ArNodeInputs& inputs, std::i
     part->input_embeds = inputs.input_embeds.slice(0, start, end - start);
   }
   if (inputs.custom_positions.defined()) {
-    const int sequence_dim = inputs.custom_positions.rank() - 1;
-    RIGEL_CHECK(inputs.custom_positions.dim(sequence_dim) == inputs.input_seq_len,
-                "positions of shape {} do not match a row of {} tokens",
-                to_string(inputs.custom_positions.shape()), inputs.input_seq_len);
-    part->custom_positions = inputs.custom_positions.slice(sequence_dim, start, end - start);
+    part->custom_positions =
+        cut_positions(inputs.custom_positions, inputs.input_seq_len, start, end);
+  }
+  for (const auto& [label, positions] : inputs.label_positions) {
+    part->label_positions.emplace_back(label,
+                                       cut_positions(positions, inputs.input_seq_len, start, end));
   }
   return part;
 }

@@ -1,8 +1,8 @@
 #include "engine/contract/submodule.h"
 
-#include <typeinfo>
-
 #include "tensor/error.h"
+
+#include <typeinfo>
 
 namespace rigel {
 
@@ -12,11 +12,26 @@ std::unique_ptr<NodeInputs> NodeSubmodule::split_inputs(const RequestView&, cons
   return nullptr;
 }
 
-const NodeInputs* NodeSubmodule::uniform_row_inputs(WalkId) const { return nullptr; }
+const NodeInputs* NodeSubmodule::uniform_row_inputs(WalkId) const {
+  return nullptr;
+}
 
-bool NodeSubmodule::can_batch(const BatchColumns&) const { return false; }
+bool NodeSubmodule::can_batch(const BatchColumns&) const {
+  return false;
+}
 
-bool NodeSubmodule::declare_step(const BatchColumns&, SubmoduleStep&) const { return false; }
+bool NodeSubmodule::declare_step(const BatchColumns&, SubmoduleStep&) const {
+  return false;
+}
+
+void NodeSubmodule::unpack_packed_outputs(const BatchedModelOutput::Packed&, const BatchColumns&,
+                                          RequestOutputs&) {}
+
+void NodeSubmodule::filter_batched_output(const RequestView&, SignalMap&) const {}
+
+std::span<const SignalId> NodeSubmodule::device_loopback_signals(WalkId) const {
+  return {};
+}
 
 void NodeSubmodule::postprocess(const RequestView&, SignalMap&, const NodeInputs&) {}
 
@@ -31,7 +46,9 @@ bool NodeSubmodule::check_stop_batched(std::span<const RequestView>, const HostR
 
 void NodeSubmodule::cleanup_request(RequestHandle) {}
 
-std::optional<std::int32_t> NodeSubmodule::max_batch_size(WalkId) const { return std::nullopt; }
+std::optional<std::int32_t> NodeSubmodule::max_batch_size(WalkId) const {
+  return std::nullopt;
+}
 
 std::unique_ptr<NodeInputs> ArNodeSubmodule::split_inputs(const RequestView&,
                                                           const NodeInputs& inputs,

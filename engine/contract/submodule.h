@@ -1,19 +1,20 @@
 #pragma once
 
-#include <cstdint>
-#include <memory>
-#include <optional>
-#include <span>
-#include <vector>
-
 #include "engine/contract/batched_output.h"
 #include "engine/contract/engine_inputs.h"
 #include "engine/contract/host_rows.h"
 #include "engine/contract/ids.h"
 #include "engine/contract/node_inputs.h"
 #include "engine/contract/request_info.h"
+#include "engine/contract/request_state.h"
 #include "engine/contract/signals.h"
 #include "engine/step.h"
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
 
 namespace rigel {
 
@@ -44,7 +45,7 @@ struct LoopStop {
 
 /// The compute unit of one node of a model. The engine drives its hooks in one order, all on the thread that owns the step:
 /// prepare_inputs (a request) -> can_batch -> declare_step -> [resources: admit, plan] -> preprocess -> forward -> [commit] ->
-/// postprocess (a request); later, when the step's values have reached the host, check_stop_batched or check_stop; cleanup_request when
+/// unpack_packed_outputs -> filter_batched_output, postprocess (a request); later, when the step's values have reached the host, check_stop_batched or check_stop; cleanup_request when
 /// the request is removed. A hook may throw: the engine turns that into the failure of its request or batch.
 class NodeSubmodule {
  public:
@@ -79,8 +80,20 @@ class NodeSubmodule {
   /// allocation, no synchronisation.
   virtual void forward(const ModelInputsFromEngine& inputs, BatchedModelOutput& outputs) = 0;
 
+  /// Cuts packed outputs by request and adds the parts to `outputs`, which win over what is there. Called where the forward gave
+  /// packed outputs, with the step's real lanes; the base class drops them. Parts may share a packed tensor's storage.
+  virtual void unpack_packed_outputs(const BatchedModelOutput::Packed& packed,
+                                     const BatchColumns& batch, RequestOutputs& outputs);
+
+  /// Takes out what this request should not get: a captured forward gives the same signals to all.
+  virtual void filter_batched_output(const RequestView& request, SignalMap& outputs) const;
+
+  /// Signals of this walk whose values the next step reads on the device: they leave the node without tensors. Fixed at load.
+  [[nodiscard]] virtual std::span<const SignalId> device_loopback_signals(WalkId walk) const;
+
   /// Edits one request's outputs after the forward. Metadata only.
-  virtual void postprocess(const RequestView& request, SignalMap& outputs, const NodeInputs& inputs);
+  virtual void postprocess(const RequestView& request, SignalMap& outputs,
+                           const NodeInputs& inputs);
 
   /// The loops that end for this request after this step, inner first.
   [[nodiscard]] virtual std::vector<LoopId> check_stop(const RequestView& request,
@@ -91,10 +104,21 @@ class NodeSubmodule {
                                                 const HostRows& rows,
                                                 std::vector<LoopStop>& stops) const;
 
+  /// The request was removed. What the submodule keeps in its request state needs no cleanup: the engine erases it.
   virtual void cleanup_request(RequestHandle handle);
+
+  /// The states of this submodule's requests. The engine opens one at admission and erases it at removal.
+  [[nodiscard]] RequestStateStore& request_states() { return request_states_; }
+  /// Throws CheckError where the request is not open.
+  [[nodiscard]] PerRequestState& request_state(RequestHandle handle) {
+    return request_states_.at(handle);
+  }
 
   /// Lanes a step of this walk may have; none: no limit of the model's own.
   [[nodiscard]] virtual std::optional<std::int32_t> max_batch_size(WalkId walk) const;
+
+ private:
+  RequestStateStore request_states_;
 };
 
 /// An autoregressive node: its rows are token sequences, which can be cut.

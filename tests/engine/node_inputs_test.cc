@@ -57,6 +57,17 @@ TEST(SplitArInputs, T_SP_3_positions_are_cut_along_their_last_dimension) {
   EXPECT_THAT(values_of(part->custom_positions.select(0, 2)), ElementsAre(21, 22));
 }
 
+TEST(SplitArInputs, T_SP_4_positions_of_every_label_are_cut) {
+  ArNodeInputs row = row_of(3);
+  row.label_positions = {{LabelId{0}, ids_of({0, 1, 2})},
+                         {LabelId{1}, ids_of({5, 6, 7, 8, 9, 10}).reshape({2, 3})}};
+  const auto part = split_ar_inputs(row, 1, 3);
+  ASSERT_EQ(part->label_positions.size(), 2u);
+  EXPECT_THAT(values_of(part->label_positions[0].second), ElementsAre(1, 2));
+  EXPECT_EQ(part->label_positions[1].first, LabelId{1});
+  EXPECT_THAT(values_of(part->label_positions[1].second.select(0, 1)), ElementsAre(9, 10));
+}
+
 TEST(SplitArInputs, T_SP_5_positions_of_another_length_are_refused) {
   ArNodeInputs row = row_of(3);
   row.custom_positions = ids_of({0, 1});

@@ -1,0 +1,181 @@
+#include "engine/contract/request_state.h"
+
+#include "engine/contract/engine_inputs.h"
+#include "engine/contract/host_rows.h"
+#include "tests/engine/device_tensors.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <array>
+
+namespace rigel {
+namespace {
+
+using ::testing::ElementsAre;
+using testing::host_ids;
+
+constexpr StateKey kLatents{0};
+constexpr StateKey kSteps{1};
+constexpr StateKey kScheduler{2};
+constexpr RequestHandle kA{0, 1};
+constexpr RequestHandle kB{3, 1};
+constexpr RequestHandle kPadding{-1, 0};
+
+class Scheduler final : public Opaque {
+ public:
+  int step = 0;
+};
+
+TEST(PerRequestStateTest, T_PS_1_a_key_holds_one_value_of_one_kind) {
+  PerRequestState state;
+  state.add(kLatents, 1.5);
+  state.add(kLatents, host_ids({1}));
+  EXPECT_EQ(state.size(), 1u);
+  EXPECT_TRUE(std::holds_alternative<Tensor>(*state.find(kLatents)));
+  state.add(kLatents, std::int64_t{2});
+  EXPECT_EQ(state.get<std::int64_t>(kLatents), 2);
+  EXPECT_THROW(std::ignore = state.get<Tensor>(kLatents), CheckError);
+}
+
+TEST(PerRequestStateTest, T_PS_2_one_key_or_several_are_removed_with_their_marks) {
+  PerRequestState state;
+  state.add(kLatents, host_ids({1}));
+  state.add(kSteps, std::int64_t{4});
+  state.share(kLatents);
+  EXPECT_TRUE(state.is_shared(kLatents));
+  EXPECT_FALSE(state.is_shared(kSteps));
+  EXPECT_THROW(state.share(kScheduler), CheckError);
+  state.remove(kLatents);
+  EXPECT_FALSE(state.contains(kLatents));
+  state.add(kLatents, true);
+  EXPECT_FALSE(state.is_shared(kLatents));
+  state.remove(std::array{kLatents, kSteps, kScheduler});
+  EXPECT_TRUE(state.empty());
+}
+
+TEST(PerRequestStateTest, T_PS_3_a_models_own_object_is_kept_and_changed_in_place) {
+  PerRequestState state;
+  state.add(kScheduler, std::make_unique<Scheduler>());
+  static_cast<Scheduler&>(*state.get<std::unique_ptr<Opaque>>(kScheduler)).step = 3;
+  EXPECT_EQ(static_cast<Scheduler&>(*state.get<std::unique_ptr<Opaque>>(kScheduler)).step, 3);
+  EXPECT_EQ(state.find(kSteps), nullptr);
+}
+
+TEST(LazyRequestStatesTest, T_PS_4_looking_at_the_step_makes_no_state) {
+  RequestStateStore store;
+  const std::array handles{kB, kA, kPadding};
+  const LazyRequestStates states(store, handles);
+  EXPECT_EQ(states.size(), 3u);
+  EXPECT_THAT(std::vector(states.begin(), states.end()), ElementsAre(kB, kA, kPadding));
+  EXPECT_TRUE(states.contains(kPadding));
+  EXPECT_EQ(store.size(), 0u);
+}
+
+TEST(LazyRequestStatesTest, T_PS_5_a_request_outside_the_step_is_refused_and_nothing_changes) {
+  RequestStateStore store;
+  store.open(kA);
+  store.open(kB);
+  const std::array handles{kA, RequestHandle{5, 1}};
+  const LazyRequestStates states(store, handles);
+  EXPECT_FALSE(states.contains(kB));
+  EXPECT_THROW(std::ignore = states.at(kB), CheckError);
+  EXPECT_THROW(std::ignore = states.lane(1), CheckError) << "nobody admitted it";
+  EXPECT_EQ(store.size(), 2u);
+}
+
+TEST(LazyRequestStatesTest, T_PS_6_a_padding_row_has_a_state_of_its_own) {
+  RequestStateStore store;
+  store.open(kA);
+  const std::array handles{kA, kPadding};
+  const LazyRequestStates states(store, handles);
+  states.lane(0).add(kSteps, std::int64_t{1});
+  EXPECT_TRUE(states.at(kPadding).empty());
+  states.at(kPadding).add(kSteps, std::int64_t{2});
+  EXPECT_EQ(states.at(kA).get<std::int64_t>(kSteps), 1);
+}
+
+TEST(RequestStateStoreTest, T_PS_7_a_removed_request_leaves_nothing_to_the_next_owner_of_its_row) {
+  RequestStateStore store;
+  PerRequestState& state = store.open(kA);
+  state.add(kSteps, std::int64_t{1});
+  for (int row = 10; row < 200; ++row) {
+    store.open({row, 1});
+  }
+  EXPECT_EQ(store.find(kA), &state) << "addresses are stable";
+  EXPECT_EQ(&store.open(kA), &state) << "open already";
+  const RequestHandle next{kA.row, kA.generation + 1};
+  EXPECT_EQ(store.find(next), nullptr);
+  EXPECT_THROW(store.open(next), CheckError) << "the row is taken";
+  store.erase(next);
+  EXPECT_NE(store.find(kA), nullptr);
+  store.erase(kA);
+  store.erase(kA);
+  EXPECT_EQ(store.find(kA), nullptr);
+  EXPECT_EQ(store.size(), 190u);
+  EXPECT_TRUE(store.open(next).empty());
+  EXPECT_EQ(store.find(kA), nullptr);
+}
+
+class EngineInputsTest : public ::testing::Test {
+ protected:
+  ModelInputsFromEngine inputs_of(std::initializer_list<RequestHandle> lanes) {
+    handles.assign(lanes);
+    infos.resize(handles.size());
+    pointers.clear();
+    for (std::size_t lane = 0; lane < handles.size(); ++lane) {
+      infos[lane].handle = handles[lane];
+      pointers.push_back(&infos[lane]);
+    }
+    ModelInputsFromEngine inputs;
+    inputs.handles = handles;
+    inputs.infos = pointers;
+    return inputs;
+  }
+  std::vector<RequestHandle> handles;
+  std::vector<RequestInfo> infos;
+  std::vector<const RequestInfo*> pointers;
+};
+
+TEST_F(EngineInputsTest, T_ME_1_a_single_request_is_alone_but_for_padding) {
+  EXPECT_EQ(inputs_of({kA, kPadding}).single_request_info().handle, kA);
+  EXPECT_THROW(std::ignore = inputs_of({}).single_request_info(), CheckError);
+  EXPECT_THROW(std::ignore = inputs_of({kPadding}).single_request_info(), CheckError);
+  EXPECT_THROW(std::ignore = inputs_of({kA, kB}).single_request_info(), CheckError);
+}
+
+TEST_F(EngineInputsTest, T_ME_2_the_first_request_may_have_company) {
+  EXPECT_EQ(inputs_of({kB, kA}).first_request_info().handle, kB);
+  EXPECT_THROW(std::ignore = inputs_of({}).first_request_info(), CheckError);
+}
+
+TEST(InputMetadataTest, T_IM_1_a_new_one_says_nothing) {
+  const InputMetadata metadata;
+  EXPECT_EQ(metadata.loop_counters.count(LoopId{3}), 0);
+  EXPECT_EQ(metadata.stream_chunk(SignalId{1}), nullptr);
+}
+
+TEST(InputMetadataTest, T_IM_2_a_hook_sees_the_counters_of_the_step) {
+  RequestInfo info;
+  info.loop_counters.set(LoopId{0}, 4);
+  const InputMetadata metadata{info.loop_counters, {{SignalId{2}, {8, 2, 6, true}}}};
+  const RequestView view(info, metadata);
+  info.loop_counters.increment(LoopId{0});
+  EXPECT_EQ(view.loop_count(LoopId{0}), 4);
+  EXPECT_EQ(view.metadata().stream_chunk(SignalId{2})->num_items, 6);
+}
+
+TEST(HostRowsTest, T_HR_1_a_row_is_found_by_its_request_and_padding_rows_are_not) {
+  const Tensor tokens = host_ids({10, 11, -7});  // the third row is a replay's padding
+  const std::array handles{kB, kA};
+  const std::array<HostRows::Buffer, 1> buffers{{{SignalId{1}, tokens.host_view()}}};
+  const HostRows rows{handles, buffers};
+  EXPECT_EQ(rows.row_of(kA), 1);
+  EXPECT_EQ(rows.row_of({kA.row, 9}), -1);
+  EXPECT_EQ(rows.row_of(kPadding), -1);
+  EXPECT_EQ(rows.find(SignalId{1}).span<const std::int32_t>()[1], 11);
+  EXPECT_FALSE(rows.find(SignalId{2}).defined());
+}
+
+}  // namespace
+}  // namespace rigel
