@@ -39,7 +39,11 @@ def run_program(program, gtest_filter):
             return 0, 1, 0, [f"{program.name}: no end after {TIMEOUT_S} s"]
         if not result_file.exists():
             return 0, 1, 0, [f"{program.name}: ended with status {status} before its tests did"]
-        result = json.loads(result_file.read_text())
+        try:
+            result = json.loads(result_file.read_text())
+        except json.JSONDecodeError:
+            # GoogleTest's report of failures outside any test is no JSON.
+            return 0, 1, 0, [f"{program.name}: a failure outside its tests, status {status}"]
     passed = failed = skipped = 0
     failures = []
     for suite in result["testsuites"]:

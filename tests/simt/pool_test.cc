@@ -27,17 +27,18 @@ TEST(Pool, RunsEachItemOnce) {
 
 TEST(Pool, ALoopsWritesAreVisibleToTheNextOne) {
   Pool pool(4);
-  std::vector<long> values(64, 0);
+  std::vector<long> values(64);
+  std::vector<long> next(64);
+  std::iota(values.begin(), values.end(), 0L);
   for (int round = 0; round < 20000; ++round) {
+    // Each item reads what another thread may have written in the loop before.
     pool.parallel_for(64, [&](int item) {
-      values[static_cast<std::size_t>(item)] += values[static_cast<std::size_t>(63 - item)] == -1;
-      values[static_cast<std::size_t>(item)] += 0;
+      next[static_cast<std::size_t>(item)] = values[static_cast<std::size_t>(63 - item)] + 1;
     });
-    if (round % 1000 == 0) {
-      std::iota(values.begin(), values.end(), round);
-    }
+    std::swap(values, next);
   }
-  EXPECT_EQ(values[63], 19000 + 63);
+  EXPECT_EQ(values[0], 20000);
+  EXPECT_EQ(values[63], 20000 + 63);
 }
 
 TEST(Pool, WakesThreadsThatWentToSleep) {
