@@ -60,9 +60,9 @@ step "end to end, native variants" python3 tests/golden/check_model.py --rigel b
 
 if [ "$mode" != --quick ]; then
   step "end to end, device texts" python3 tests/golden/check_model.py --rigel build/cpu-release/rigel --part="${mode:-default}" --device-texts
-  step "build of asan" build asan
+  step "build of asan" build asan test_{simt,tensor,kernels,engine,text,model,worker,server}
   tests asan
-  step "build of tsan" build tsan test_simt test_tensor test_kernels test_worker
+  step "build of tsan" build tsan test_{simt,tensor,kernels,worker}
   tests tsan --only simt,tensor,kernels,worker
   if command -v nvcc >/dev/null || [ -x /usr/local/cuda/bin/nvcc ]; then
     step "build of cuda-release" scripts/build_cuda.sh
