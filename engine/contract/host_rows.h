@@ -1,11 +1,11 @@
 #pragma once
 
+#include "engine/contract/ids.h"
+#include "tensor/view.h"
+
 #include <cstdint>
 #include <span>
 #include <utility>
-
-#include "engine/contract/ids.h"
-#include "tensor/view.h"
 
 namespace rigel {
 

@@ -1,12 +1,12 @@
 #pragma once
 
+#include "engine/contract/ids.h"
+#include "tensor/error.h"
+
 #include <array>
 #include <cstdint>
 #include <utility>
 #include <vector>
-
-#include "engine/contract/ids.h"
-#include "tensor/error.h"
 
 namespace rigel {
 

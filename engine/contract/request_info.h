@@ -1,13 +1,13 @@
 #pragma once
 
+#include "engine/contract/ids.h"
+#include "engine/contract/input_metadata.h"
+
 #include <cstdint>
 #include <optional>
 #include <span>
 #include <utility>
 #include <vector>
-
-#include "engine/contract/ids.h"
-#include "engine/contract/input_metadata.h"
 
 namespace rigel {
 
@@ -45,8 +45,8 @@ struct RequestInfo {
   std::int32_t forward_index = 0;
   std::uint64_t seed = 0;
   std::int32_t num_prompt_tokens = 0;
-  std::int32_t max_tokens = 0;   // generated tokens
-  std::int32_t max_length = 0;   // prompt and generated tokens; the context limit
+  std::int32_t max_tokens = 0;     // generated tokens
+  std::int32_t max_length = 0;     // prompt and generated tokens; the context limit
   std::int32_t num_generated = 0;  // accepted so far
   SamplingConfig sampling;
   std::optional<PromptScoring> scoring;

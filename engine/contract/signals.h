@@ -1,11 +1,11 @@
 #pragma once
 
+#include "engine/contract/ids.h"
+#include "tensor/tensor.h"
+
 #include <cstdint>
 #include <utility>
 #include <vector>
-
-#include "engine/contract/ids.h"
-#include "tensor/tensor.h"
 
 namespace rigel {
 
