@@ -16,7 +16,8 @@ struct Heads {
 
 constexpr Heads kHeads[] = {{9, 3}, {1, 1}, {14, 2}, {8, 1}, {16, 1}};
 #if defined(__SANITIZE_THREAD__)
-constexpr int kHeadSizes[] = {8, 72, 160};  // one of each kind: the detector makes the rest take minutes
+constexpr int kHeadSizes[] = {8, 72,
+                              160};  // one of each kind: the detector makes the rest take minutes
 #else
 constexpr int kHeadSizes[] = {8, 16, 24, 40, 64, 72, 80, 96, 128, 136, 160, 192, 256};
 #endif
