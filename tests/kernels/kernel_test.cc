@@ -41,7 +41,8 @@ Device& device_for(const KernelMode& mode) {
   return *device;
 }
 
-DeviceOptions text_options(DeviceOrder order, std::uint64_t seed, bool cp_async_late) {
+[[maybe_unused]] DeviceOptions text_options(DeviceOrder order, std::uint64_t seed,
+                                            bool cp_async_late) {
   DeviceOptions options;
   options.num_threads = 2;
   options.device_texts = "all";
