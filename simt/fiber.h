@@ -64,11 +64,11 @@ struct Switch {
 
 struct Fiber {
   Context context;
-  std::byte* stack;         // lowest usable byte
-  std::size_t stack_bytes;  // above it
-  void* fake_stack;         // AddressSanitizer's, while stopped
-  void* race_fiber;         // ThreadSanitizer's
-  const void* sync_object;  // what the thread on it acquires when it goes on (ThreadSanitizer)
+  std::byte* stack;            // lowest usable byte
+  std::size_t stack_bytes;     // above it
+  void* fake_stack;            // AddressSanitizer's, while stopped
+  void* race_fiber = nullptr;  // ThreadSanitizer's
+  const void* sync_object;     // what the thread on it acquires when it goes on (ThreadSanitizer)
 };
 
 /// Most threads of a block, and so most fibers of an OS thread.
