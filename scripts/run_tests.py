@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Runs the test programs of a build and counts what they did.
 
-usage: run_tests.py BUILD_DIR [--only ROOM,...] [--filter GTEST_FILTER] [--report FILE]
+usage: run_tests.py BUILD_DIR [--only ROOM,...] [--filter GTEST_FILTER] [--report FILE] [--failures FILE]
 A test program is BUILD_DIR/test_ROOM (GoogleTest). A program that crashes, hangs or runs no test is a failure of its own.
---report appends one line "PASSED FAILED SKIPPED" for the caller's sum.
+--report appends one line "PASSED FAILED SKIPPED" for the caller's sum, --failures a line a failed test.
 """
 import argparse
 import json
@@ -68,6 +68,7 @@ def main():
     parser.add_argument("--only", default="")
     parser.add_argument("--filter", default="")
     parser.add_argument("--report", type=pathlib.Path)
+    parser.add_argument("--failures", type=pathlib.Path)
     options = parser.parse_args()
 
     programs = sorted(options.build.glob("test_*"))
@@ -96,6 +97,9 @@ def main():
     if options.report:
         with open(options.report, "a", encoding="utf-8") as report:
             report.write("{} {} {}\n".format(*totals))
+    if options.failures:
+        with open(options.failures, "a", encoding="utf-8") as listing:
+            listing.writelines(f"FAILED {options.build.name} {failure}\n" for failure in failures)
     return 1 if totals[1] else 0
 
 

@@ -18,7 +18,12 @@ esac
 
 started=$SECONDS
 report=$(mktemp)
-trap 'rm -f "$report"' EXIT
+summary=$(mktemp)
+trap 'rm -f "$report" "$summary"' EXIT
+
+note() {  # LINE: said now and once more at the end, where a reader of a long log looks
+  echo "$1" | tee -a "$summary"
+}
 
 # step NAME COMMAND...: a check that counts as one test.
 step() {
@@ -27,10 +32,10 @@ step() {
   say "$name"
   if "$@"; then
     echo "1 0 0" >>"$report"
-    echo "$name: passed ($((SECONDS - begin)) s)"
+    note "$name: passed ($((SECONDS - begin)) s)"
   else
     echo "0 1 0" >>"$report"
-    echo "FAILED $name ($((SECONDS - begin)) s)"
+    note "FAILED $name ($((SECONDS - begin)) s)"
   fi
 }
 
@@ -44,8 +49,8 @@ tests() {  # PRESET ARGUMENT...
   local preset="$1" begin=$SECONDS
   shift
   say "tests of $preset"
-  python3 scripts/run_tests.py "build/$preset" --report "$report" "$@" ||
-    echo "FAILED tests of $preset ($((SECONDS - begin)) s)"
+  python3 scripts/run_tests.py "build/$preset" --report "$report" --failures "$summary" "$@"
+  note "tests of $preset: done ($((SECONDS - begin)) s)"
 }
 
 install_packages "${RIGEL_PACKAGES[@]}" "${RIGEL_TEST_PACKAGES[@]}" || exit 1
@@ -67,10 +72,11 @@ if [ "$mode" != --quick ]; then
   if command -v nvcc >/dev/null || [ -x /usr/local/cuda/bin/nvcc ]; then
     step "build of cuda-release" scripts/build_cuda.sh
   else
-    echo "no nvcc: the CUDA build is skipped"
+    note "no nvcc: the CUDA build is skipped"
     echo "0 0 1" >>"$report"
   fi
 fi
 
 say "done after $((SECONDS - started)) s"
+cat "$summary"
 awk '{ p += $1; f += $2; s += $3 } END { printf "%d passed, %d failed, %d skipped\n", p, f, s; exit f > 0 }' "$report"
