@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Runs the test programs of a build and counts what they did.
+"""Runs the test programs of a build, as many at a time as there are cores, and counts what they did.
 
 usage: run_tests.py BUILD_DIR [--only ROOM,...] [--filter GTEST_FILTER] [--report FILE] [--failures FILE]
 A test program is BUILD_DIR/test_ROOM (GoogleTest). A program that crashes, hangs or runs no test is a failure of its own.
 --report appends one line "PASSED FAILED SKIPPED" for the caller's sum, --failures a line a failed test.
 """
 import argparse
+import concurrent.futures
 import json
 import os
 import pathlib
@@ -23,7 +24,14 @@ SANITIZER_OPTIONS = {
 
 
 def run_program(program, gtest_filter):
-    """(passed, failed, skipped, failures) of one test program."""
+    """(passed, failed, skipped, failures, output, seconds) of one test program."""
+    start = time.monotonic()
+    output, *counts = run_and_count(program, gtest_filter)
+    return (*counts, output, time.monotonic() - start)
+
+
+def run_and_count(program, gtest_filter):
+    """(output, passed, failed, skipped, failures) of one test program."""
     with tempfile.TemporaryDirectory() as folder:
         result_file = pathlib.Path(folder) / "result.json"
         command = [str(program), f"--gtest_output=json:{result_file}", "--gtest_brief=1"]
@@ -33,17 +41,18 @@ def run_program(program, gtest_filter):
         for name, value in SANITIZER_OPTIONS.items():
             environment.setdefault(name, value)
         try:
-            done = subprocess.run(command, timeout=TIMEOUT_S, env=environment, check=False)
-            status = done.returncode
-        except subprocess.TimeoutExpired:
-            return 0, 1, 0, [f"{program.name}: no end after {TIMEOUT_S} s"]
+            done = subprocess.run(command, timeout=TIMEOUT_S, env=environment, check=False, stdout=subprocess.PIPE,
+                                  stderr=subprocess.STDOUT)
+            status, output = done.returncode, done.stdout
+        except subprocess.TimeoutExpired as expired:
+            return expired.stdout or b"", 0, 1, 0, [f"{program.name}: no end after {TIMEOUT_S} s"]
         if not result_file.exists():
-            return 0, 1, 0, [f"{program.name}: ended with status {status} before its tests did"]
+            return output, 0, 1, 0, [f"{program.name}: ended with status {status} before its tests did"]
         try:
             result = json.loads(result_file.read_text())
         except json.JSONDecodeError:
             # GoogleTest's report of failures outside any test is no JSON.
-            return 0, 1, 0, [f"{program.name}: a failure outside its tests, status {status}"]
+            return output, 0, 1, 0, [f"{program.name}: a failure outside its tests, status {status}"]
     passed = failed = skipped = 0
     failures = []
     for suite in result["testsuites"]:
@@ -59,7 +68,13 @@ def run_program(program, gtest_filter):
         failed, failures = 1, [f"{program.name}: ran no test"]
     elif status != 0 and failed == 0:
         failed, failures = 1, [f"{program.name}: tests passed, but the program ended with status {status}"]
-    return passed, failed, skipped, failures
+    return output, passed, failed, skipped, failures
+
+
+def print_end(output, whole):
+    """The output of a program; of one that passed the last lines alone."""
+    lines = output.decode(errors="replace").splitlines()
+    print("\n".join(lines if whole else lines[-4:]))
 
 
 def main():
@@ -84,13 +99,16 @@ def main():
 
     totals = [0, 0, 0]
     failures = []
-    for program in programs:
-        start = time.monotonic()
-        passed, failed, skipped, failed_tests = run_program(program, options.filter)
-        totals = [a + b for a, b in zip(totals, (passed, failed, skipped))]
-        failures += failed_tests
-        print(f"{program.name}: {passed} passed, {failed} failed, {skipped} skipped ({time.monotonic() - start:.1f} s)",
-              flush=True)
+    # The large programs first, so that none of them runs alone at the end.
+    programs.sort(key=lambda program: program.stat().st_size, reverse=True)
+    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+        runs = {pool.submit(run_program, program, options.filter): program for program in programs}
+        for run in concurrent.futures.as_completed(runs):
+            passed, failed, skipped, failed_tests, output, seconds = run.result()
+            totals = [a + b for a, b in zip(totals, (passed, failed, skipped))]
+            failures += failed_tests
+            print_end(output, whole=bool(failed_tests))
+            print(f"{runs[run].name}: {passed} passed, {failed} failed, {skipped} skipped ({seconds:.1f} s)", flush=True)
     for failure in failures:
         print(f"FAILED {failure}")
     print(f"{options.build.name}: {totals[0]} passed, {totals[1]} failed, {totals[2]} skipped")
