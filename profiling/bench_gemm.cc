@@ -80,7 +80,7 @@ void read_memory(benchmark::State& state) {
   state.SetBytesProcessed(state.iterations() *
                           static_cast<std::int64_t>(words.size() * sizeof(std::uint64_t)));
 }
-BENCHMARK(read_memory)->ArgName("threads")->Arg(1)->Arg(2)->UseRealTime();
+BENCHMARK(read_memory)->ArgName("threads")->RangeMultiplier(2)->Range(1, 64)->UseRealTime();
 
 void shapes(benchmark::internal::Benchmark* bench) {
   bench->ArgNames({"threads", "M", "N", "K", "bf16"})->UseRealTime();
