@@ -28,6 +28,7 @@ Engine::Engine(Device& device, std::unique_ptr<NodeSubmodule> submodule, NodeRes
 Engine::~Engine() = default;
 
 void Engine::add_request(const RequestInfo& info) {
+  steps_.open_row(info.handle.row);
   for (Resource* resource : runner_.order()) {
     resource->ingest_request(info);
   }
@@ -36,8 +37,8 @@ void Engine::add_request(const RequestInfo& info) {
 
 void Engine::remove_request(RequestHandle handle) {
   for (Resource* resource : runner_.order()) {
-    resource->remove_request(handle, last_launched_);
-    resource->collect(last_completed_);
+    resource->remove_request(handle, last_touch(handle));
+    resource->collect(last_completed());
   }
   submodule_->cleanup_request(handle);
   submodule_->request_states().erase(handle);
@@ -45,15 +46,15 @@ void Engine::remove_request(RequestHandle handle) {
 
 void Engine::restart_request(RequestHandle handle) {
   for (Resource* resource : runner_.order()) {
-    resource->restart_request(handle, last_launched_);
-    resource->collect(last_completed_);
+    resource->restart_request(handle, last_touch(handle));
+    resource->collect(last_completed());
   }
 }
 
 void Engine::prepare_context(const ExecutingBatch& batch, Slot& slot) {
   slot.staging.reset();
   context_.reset();
-  context_.epoch = last_launched_ + 1;
+  context_.epoch = last_launched() + 1;
   context_.staging = &slot.staging;
   context_.batch = batch.columns();
   for (const NodeInputs* row : batch.inputs()) {
@@ -62,9 +63,9 @@ void Engine::prepare_context(const ExecutingBatch& batch, Slot& slot) {
 }
 
 AdmitOutcome Engine::launch(const ExecutingBatch& batch) {
-  RIGEL_CHECK(num_in_flight() < kMaxInFlight, "{} steps are in flight already", num_in_flight());
+  RIGEL_CHECK(steps_.can_launch(), "{} steps are in flight already", num_in_flight());
   const TraceRange range(device_, "engine.launch");
-  Slot& slot = slot_of(last_launched_ + 1);
+  Slot& slot = slot_of(last_launched() + 1);
   prepare_context(batch, slot);
   check_batch();
 
@@ -80,7 +81,7 @@ AdmitOutcome Engine::launch(const ExecutingBatch& batch) {
   slot.staging.upload(stream_.ref());
 
   // From here on the device may touch what the step uses, whatever happens to the rest of the launch.
-  ++last_launched_;
+  const Epoch epoch = steps_.launch(context_.batch.handles);
   outputs_.reset();
   try {
     run_forward(declared);
@@ -90,10 +91,10 @@ AdmitOutcome Engine::launch(const ExecutingBatch& batch) {
     collector_.collect(*submodule_, context_.batch, outputs_);
   } catch (...) {
     slot.completed.record(stream_.ref());
-    host_rows_.stage(stream_.ref(), last_launched_, BatchedModelOutput{});
+    host_rows_.stage(stream_.ref(), epoch, BatchedModelOutput{});
     throw;
   }
-  host_rows_.stage(stream_.ref(), last_launched_, outputs_);
+  host_rows_.stage(stream_.ref(), epoch, outputs_);
   slot.completed.record(stream_.ref());
   return {};
 }
@@ -126,12 +127,12 @@ void Engine::run_forward(bool declared) {
 HostRows Engine::complete() {
   RIGEL_CHECK(num_in_flight() > 0, "no step is in flight");
   const TraceRange range(device_, "engine.complete");
-  slot_of(last_completed_ + 1).completed.synchronize();
-  ++last_completed_;
+  slot_of(last_completed() + 1).completed.synchronize();
+  const Epoch epoch = steps_.complete();
   for (Resource* resource : runner_.order()) {
-    resource->collect(last_completed_);
+    resource->collect(epoch);
   }
-  return host_rows_.rows(last_completed_);
+  return host_rows_.rows(epoch);
 }
 
 }  // namespace rigel

@@ -3,6 +3,7 @@
 #include "engine/contract/submodule.h"
 #include "engine/executing_batch.h"
 #include "engine/host_row_ring.h"
+#include "engine/lifetime.h"
 #include "engine/output_collector.h"
 #include "engine/resource.h"
 #include "engine/step_context.h"
@@ -40,7 +41,7 @@ class Engine {
 
   /// Opens a request's state in every resource of the node and in its submodule.
   void add_request(const RequestInfo& info);
-  /// Drops a request's state; what the device may still touch is kept until the last launched step has completed.
+  /// Drops a request's state; what the device may still touch is kept until the request's last step has completed.
   void remove_request(RequestHandle handle);
   /// The request loses what it has cached and stays open: its tokens will be computed again from the first.
   void restart_request(RequestHandle handle);
@@ -60,9 +61,14 @@ class Engine {
     return collector_.failures();
   }
 
-  [[nodiscard]] Epoch last_launched() const { return last_launched_; }
-  [[nodiscard]] Epoch last_completed() const { return last_completed_; }
-  [[nodiscard]] std::uint64_t num_in_flight() const { return last_launched_ - last_completed_; }
+  [[nodiscard]] Epoch last_launched() const { return steps_.last_launched(); }
+  [[nodiscard]] Epoch last_completed() const { return steps_.last_completed(); }
+  [[nodiscard]] std::uint64_t num_in_flight() const { return steps_.num_in_flight(); }
+  /// The last launched step with a lane of this request: who reuses its row or its memory waits until that has completed.
+  /// Requires that the request was added.
+  [[nodiscard]] Epoch last_touch(RequestHandle handle) const {
+    return steps_.last_touch(handle.row);
+  }
 
   [[nodiscard]] NodeSubmodule& submodule() { return *submodule_; }
   [[nodiscard]] NodeResources& resources() { return resources_; }
@@ -75,7 +81,7 @@ class Engine {
     Event completed;
   };
 
-  [[nodiscard]] Slot& slot_of(Epoch epoch) { return *slots_[epoch % slots_.size()]; }
+  [[nodiscard]] Slot& slot_of(Epoch epoch) { return *slots_[steps_.slot_of(epoch)]; }
   void prepare_context(const ExecutingBatch& batch, Slot& slot);
   void check_batch() const;
   void run_forward(bool declared);
@@ -91,8 +97,7 @@ class Engine {
   StepContext context_;
   BatchedModelOutput outputs_;
   OutputCollector collector_;
-  Epoch last_launched_ = 0;
-  Epoch last_completed_ = 0;
+  lifetime::Steps<> steps_{kMaxInFlight};
 };
 
 }  // namespace rigel

@@ -4,12 +4,6 @@
 
 namespace rigel {
 
-RequestTable::RequestTable(std::int32_t num_rows) : rows_(static_cast<std::size_t>(num_rows)) {
-  for (std::int32_t row = 0; row < num_rows; ++row) {
-    free_rows_.push_back(row);
-  }
-}
-
 RequestState& RequestTable::accept(std::unique_ptr<RequestState> request) {
   const RequestId id = request->id;
   const auto [entry, is_new] = by_id_.emplace(id, std::move(request));
@@ -18,19 +12,16 @@ RequestState& RequestTable::accept(std::unique_ptr<RequestState> request) {
 }
 
 void RequestTable::assign_row(RequestState& request) {
-  RIGEL_CHECK(has_free_row(), "no row is free");
-  const std::int32_t index = free_rows_.front();
-  free_rows_.pop_front();
-  Row& row = rows_[static_cast<std::size_t>(index)];
-  row.owner = &request;
-  request.info.handle = {index, ++row.generation};
+  const std::optional<RequestHandle> handle = rows_.open();
+  RIGEL_CHECK(handle.has_value(), "no row is free");
+  owners_[static_cast<std::size_t>(handle->row)] = &request;
+  request.info.handle = *handle;
 }
 
-void RequestTable::release(RequestState& request) {
-  const RequestHandle handle = request.handle();
-  if (!handle.is_padding()) {
-    rows_.at(static_cast<std::size_t>(handle.row)).owner = nullptr;
-    free_rows_.push_back(handle.row);
+void RequestTable::release(RequestState& request, Epoch last_touch) {
+  if (const RequestHandle handle = request.handle(); !handle.is_padding()) {
+    owners_[static_cast<std::size_t>(handle.row)] = nullptr;
+    rows_.close(handle, last_touch);
   }
   by_id_.erase(request.id);
 }
@@ -41,11 +32,7 @@ RequestState* RequestTable::find(RequestId id) const {
 }
 
 RequestState* RequestTable::find(RequestHandle handle) const {
-  if (handle.is_padding() || handle.row >= num_rows()) {
-    return nullptr;
-  }
-  const Row& row = rows_[static_cast<std::size_t>(handle.row)];
-  return row.generation == handle.generation ? row.owner : nullptr;
+  return rows_.is_open(handle) ? owners_[static_cast<std::size_t>(handle.row)] : nullptr;
 }
 
 }  // namespace rigel

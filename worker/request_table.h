@@ -2,12 +2,12 @@
 
 #include "engine/contract/node_inputs.h"
 #include "engine/contract/request_info.h"
+#include "engine/lifetime.h"
 #include "worker/request.h"
 #include "worker/service.h"
 
 #include <chrono>
 #include <cstdint>
-#include <deque>
 #include <memory>
 #include <unordered_map>
 #include <vector>
@@ -58,19 +58,23 @@ struct RequestState {
 };
 
 /// Gives rows to requests and finds requests by id. A row's generation grows with each owner, so that a stale handle is
-/// known. Thread: worker.
+/// known; a row with lanes in flight is not given away before their steps have completed. Thread: worker.
 class RequestTable {
  public:
-  explicit RequestTable(std::int32_t num_rows);
+  explicit RequestTable(std::int32_t num_rows)
+      : rows_(num_rows), owners_(static_cast<std::size_t>(num_rows), nullptr) {}
 
   /// Takes a request in; it waits for a row.
   RequestState& accept(std::unique_ptr<RequestState> request);
   /// Gives a row to a waiting request. Requires has_free_row().
   void assign_row(RequestState& request);
-  /// Forgets the request and frees its row, if it had one.
-  void release(RequestState& request);
+  /// Forgets the request. Its row, if it had one, is free once step `last_touch` has completed, the last one with a lane of
+  /// it.
+  void release(RequestState& request, Epoch last_touch);
+  /// Steps up to `completed` have completed: rows that waited for them are free.
+  void collect(Epoch completed) { rows_.collect(completed); }
 
-  [[nodiscard]] bool has_free_row() const { return !free_rows_.empty(); }
+  [[nodiscard]] bool has_free_row() const { return rows_.queue().num_free() > 0; }
   /// Null where the request has ended.
   [[nodiscard]] RequestState* find(RequestId id) const;
   /// Null where the row has another owner by now.
@@ -78,17 +82,12 @@ class RequestTable {
   /// Some request. Requires size() > 0.
   [[nodiscard]] RequestState& any() const { return *by_id_.begin()->second; }
   [[nodiscard]] std::size_t size() const { return by_id_.size(); }
-  [[nodiscard]] std::int32_t num_rows() const { return static_cast<std::int32_t>(rows_.size()); }
+  [[nodiscard]] std::int32_t num_rows() const { return rows_.queue().size(); }
 
  private:
-  struct Row {
-    RequestState* owner = nullptr;
-    std::uint32_t generation = 0;
-  };
-
   std::unordered_map<RequestId, std::unique_ptr<RequestState>> by_id_;
-  std::vector<Row> rows_;
-  std::deque<std::int32_t> free_rows_;
+  lifetime::Rows<> rows_;
+  std::vector<RequestState*> owners_;  // by row
 };
 
 }  // namespace rigel

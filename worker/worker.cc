@@ -166,10 +166,12 @@ void Worker::finish(RequestState& request, FinishReason reason, std::string erro
     metrics_.decode_time.observe(std::chrono::duration<double>(now - request.first_token).count());
   }
   scheduler_.remove(request);
-  if (!request.handle().is_padding()) {
-    engine_->remove_request(request.handle());
+  Epoch last_touch = 0;
+  if (const RequestHandle handle = request.handle(); !handle.is_padding()) {
+    last_touch = engine_->last_touch(handle);
+    engine_->remove_request(handle);
   }
-  table_.release(request);
+  table_.release(request, last_touch);
   num_unfinished_.fetch_sub(1, std::memory_order_relaxed);
 }
 

@@ -15,6 +15,7 @@ void Worker::complete_step() {
   const FlyingStep& step = step_of(engine_->last_completed() + 1);
   try {
     const HostRows rows = engine_->complete();
+    table_.collect(engine_->last_completed());
     take_scores(step, rows);
     take_tokens(step, rows);
     end_prompts(step);

@@ -1,12 +1,10 @@
 #pragma once
 
 #include "engine/contract/ids.h"
+#include "engine/lifetime.h"
 
 #include <cstdint>
-#include <deque>
 #include <optional>
-#include <span>
-#include <vector>
 
 namespace rigel {
 
@@ -17,43 +15,35 @@ enum class PageIndex : std::int32_t {};
 inline constexpr PageIndex kSinkPage{0};
 
 /// Hands out the pages of a pool and takes them back by epoch: a page released at step e is handed out again only after
-/// step e has completed, because a step in flight may still touch it. First in, first out. Thread: worker.
+/// step e has completed, because a step in flight may still touch it. First in, first out. The protocol is
+/// lifetime::Pages; this adds the sink and the type of a page's index. Thread: worker.
 class PageArena {
  public:
   /// `num_pages` includes the sink; at least 2.
   explicit PageArena(std::int32_t num_pages);
 
   /// Pages that can be acquired now.
-  [[nodiscard]] std::int32_t num_free() const { return static_cast<std::int32_t>(free_.size()); }
+  [[nodiscard]] std::int32_t num_free() const { return pages_.queue().num_free(); }
   /// Pages that will be free once the steps in flight have completed.
-  [[nodiscard]] std::int32_t num_retiring() const {
-    return static_cast<std::int32_t>(retiring_.size());
-  }
+  [[nodiscard]] std::int32_t num_retiring() const { return pages_.queue().num_retiring(); }
   /// Pages a request could ever own.
-  [[nodiscard]] std::int32_t capacity() const { return num_pages_ - 1; }
+  [[nodiscard]] std::int32_t capacity() const { return pages_.queue().size() - 1; }
 
   /// A page with one owner; none where no page is free.
   [[nodiscard]] std::optional<PageIndex> acquire();
   /// One more owner of a page that has an owner.
   void retain(PageIndex page);
-  /// One owner less; the last one retires the page until step `last_touch` has completed.
+  /// One owner less, whose steps touch the page no more after `last_touch`; the last one retires the page until the latest
+  /// step of all of them has completed.
   void release(PageIndex page, Epoch last_touch);
   /// Steps up to `completed` have completed: pages that waited for them are free.
-  void collect(Epoch completed);
+  void collect(Epoch completed) { pages_.collect(completed); }
 
   /// Throws CheckError unless every page is free, retiring, owned or the sink, and only one of these.
   void check_conserved() const;
 
  private:
-  struct Retired {
-    PageIndex page;
-    Epoch last_touch;
-  };
-
-  std::int32_t num_pages_;
-  std::vector<std::int32_t> owners_;
-  std::deque<PageIndex> free_;
-  std::deque<Retired> retiring_;
+  lifetime::Pages<> pages_;
 };
 
 }  // namespace rigel

@@ -44,6 +44,18 @@ TEST(PageArena, ASharedPageStaysUntilItsLastOwnerLetsGo) {
   EXPECT_THROW(arena.retain(page), CheckError);
 }
 
+TEST(PageArena, ASharedPageWaitsForTheLatestStepOfAnyOfItsOwners) {
+  PageArena arena(2);
+  const PageIndex page = arena.acquire().value();
+  arena.retain(page);
+  arena.release(page, /*last_touch=*/9);
+  arena.release(page, /*last_touch=*/3);
+  arena.collect(8);
+  EXPECT_FALSE(arena.acquire().has_value());
+  arena.collect(9);
+  EXPECT_EQ(arena.acquire().value(), page);
+}
+
 TEST(PageArena, PagesAreConservedUnderRandomUse) {
   PageArena arena(17);
   std::mt19937 random(3);

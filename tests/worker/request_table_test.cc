@@ -18,7 +18,7 @@ TEST(RequestTable, T_WK_13_a_row_reused_at_once_does_not_answer_to_its_earlier_o
   RequestState& first = accept(table, 1);
   table.assign_row(first);
   const RequestHandle stale = first.handle();
-  table.release(first);
+  table.release(first, /*last_touch=*/0);
   RequestState& second = accept(table, 2);
   table.assign_row(second);
   EXPECT_EQ(second.handle().row, stale.row);
@@ -35,16 +35,29 @@ TEST(RequestTable, RowsRunOutAndComeBack) {
   table.assign_row(b);
   EXPECT_FALSE(table.has_free_row());
   EXPECT_THROW(table.assign_row(c), CheckError);
-  table.release(a);
+  table.release(a, /*last_touch=*/0);
   table.assign_row(c);
   EXPECT_EQ(table.size(), 2U);
+}
+
+TEST(RequestTable, C_7_a_row_with_a_lane_in_flight_waits_for_its_step) {
+  RequestTable table(1);
+  RequestState& first = accept(table, 1);
+  table.assign_row(first);
+  const RequestHandle stale = first.handle();
+  table.collect(/*completed=*/4);
+  table.release(first, /*last_touch=*/5);
+  EXPECT_EQ(table.find(stale), nullptr);
+  EXPECT_FALSE(table.has_free_row());
+  table.collect(5);
+  EXPECT_TRUE(table.has_free_row());
 }
 
 TEST(RequestTable, RequestsAreFoundByIdUntilTheyEnd) {
   RequestTable table(1);
   RequestState& request = accept(table, 9);
   EXPECT_EQ(table.find(RequestId{9}), &request);
-  table.release(request);
+  table.release(request, /*last_touch=*/0);
   EXPECT_EQ(table.find(RequestId{9}), nullptr);
   EXPECT_EQ(table.find(RequestHandle{}), nullptr);
 }
