@@ -1,0 +1,232 @@
+// The same requests get the same answers whatever runs beside them and however the steps are cut.
+//
+// RIGEL_MIXES=1000 in the environment sets how many mixes are tried.
+
+#include "model/model_files.h"
+#include "tensor/device.h"
+#include "tests/test_data.h"
+#include "tests/worker/request_mix.h"
+#include "worker/local_service.h"
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <random>
+#include <thread>
+
+namespace rigel {
+namespace {
+
+using testing::Cancels;
+using testing::MixedAnswer;
+using testing::MixedRequest;
+
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+constexpr int kDefaultMixes = 20;
+constexpr int kShortRequests = 1'000;
+#else
+constexpr int kDefaultMixes = 100;
+constexpr int kShortRequests = 10'000;
+#endif
+
+/// A page of the tiny model: 3 layers, K and V, 2 kv heads, 16 tokens, 16 elements of 4 bytes.
+constexpr std::int64_t kPageBytes = 3 * 2 * 2 * 16 * 16 * 4;
+
+int num_mixes() {
+  const char* wanted = std::getenv("RIGEL_MIXES");
+  return wanted == nullptr ? kDefaultMixes : std::atoi(wanted);
+}
+
+/// A way to serve that must not show in any answer.
+struct OptionSet {
+  const char* name;
+  Cancels cancels;
+  void (*apply)(WorkerOptions&);
+};
+
+/// The first is what the others are compared with: each request alone, nobody cancelled.
+constexpr OptionSet kOptionSets[] = {
+    {"alone, in turn", Cancels::kIgnore,
+     [](WorkerOptions& options) {
+       options.max_num_seqs = 1;
+       options.async_scheduling = false;
+     }},
+    {"alone, one step ahead", Cancels::kIgnore,
+     [](WorkerOptions& options) { options.max_num_seqs = 1; }},
+    {"in company, in turn", Cancels::kObey,
+     [](WorkerOptions& options) { options.async_scheduling = false; }},
+    {"in company, one step ahead", Cancels::kObey, [](WorkerOptions&) {}},
+    {"three rows, 20 tokens a step", Cancels::kObey,
+     [](WorkerOptions& options) {
+       options.max_num_seqs = 3;
+       options.max_num_batched_tokens = 20;
+     }},
+    {"70 tokens a step, pages of 32", Cancels::kObey,
+     [](WorkerOptions& options) {
+       options.max_num_batched_tokens = 70;
+       options.max_num_seqs = 12;
+       options.block_size = 32;
+     }},
+    {"few pages, in turn", Cancels::kObey,
+     [](WorkerOptions& options) {
+       options.kv_cache_memory_bytes = 18 * kPageBytes;
+       options.async_scheduling = false;
+     }},
+    {"few pages, one step ahead", Cancels::kObey,
+     [](WorkerOptions& options) { options.kv_cache_memory_bytes = 18 * kPageBytes; }},
+};
+
+class MixesTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (!Device::available()) {
+      GTEST_SKIP() << "no device";
+    }
+  }
+  static const ModelFiles& files() {
+    static const ModelFiles kFiles = open_model_files(testing::test_data() / "tiny/llama-untied");
+    return kFiles;
+  }
+  static const text::Tokenizer& tokenizer() {
+    static const text::Tokenizer kTokenizer(testing::make_mix_vocabulary(files().config.vocab_size));
+    return kTokenizer;
+  }
+  static std::unique_ptr<LocalService> start(void (*apply)(WorkerOptions&)) {
+    WorkerOptions options;
+    options.dtype = "float32";
+    options.num_threads = 1;
+    options.max_model_len = 256;
+    options.max_num_seqs = 16;
+    options.kv_cache_memory_bytes = 8 << 20;
+    options.max_waiting = kShortRequests;
+    apply(options);
+    return start_local_service(files(), &tokenizer(), options, nullptr);
+  }
+  /// Waits until nothing is in use: what a step in flight holds comes back when it has completed.
+  static void expect_everything_back(const LocalService& service, const char* name) {
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+    const auto in_use = [&service] {
+      const ServiceMetrics metrics = service.metrics();
+      return metrics.kv_cache_usage > 0 || metrics.num_running > 0 || metrics.num_waiting > 0;
+    };
+    while (in_use() && std::chrono::steady_clock::now() < deadline) {
+      std::this_thread::yield();
+    }
+    EXPECT_FALSE(in_use()) << name << ": " << service.metrics().kv_cache_usage
+                           << " of the pages and " << service.metrics().num_running
+                           << " requests are left";
+    EXPECT_EQ(service.num_unfinished(), 0) << name;
+  }
+};
+
+/// The smallest request whose answer differs, described; empty: none does.
+std::string smallest_difference(const std::vector<MixedRequest>& mix,
+                                const std::vector<MixedAnswer>& answers,
+                                const std::vector<MixedAnswer>& whole, Cancels cancels) {
+  std::string smallest;
+  std::size_t smallest_size = 0;
+  for (std::size_t index = 0; index < mix.size(); ++index) {
+    const std::string difference =
+        testing::find_difference(mix[index], answers[index], whole[index], cancels);
+    const std::size_t size = mix[index].request.prompt.size() + whole[index].ids.size();
+    if (!difference.empty() && (smallest.empty() || size < smallest_size)) {
+      smallest_size = size;
+      smallest = "request " + std::to_string(index) + ": " + describe(mix[index]) + difference;
+    }
+  }
+  return smallest;
+}
+
+TEST_F(MixesTest, EveryWayToServeGivesTheSameAnswers) {
+  std::vector<std::unique_ptr<LocalService>> services;
+  for (const OptionSet& options : kOptionSets) {
+    services.push_back(start(options.apply));
+  }
+  int num_bad_mixes = 0;
+  for (int seed = 1; seed <= num_mixes() && num_bad_mixes < 3; ++seed) {
+    const auto mix = testing::make_request_mix(static_cast<std::uint32_t>(seed),
+                                               files().config.vocab_size);
+    std::vector<MixedAnswer> whole;
+    bool differs = false;
+    for (std::size_t way = 0; way < services.size(); ++way) {
+      const OptionSet& options = kOptionSets[way];
+      const auto answers = testing::run_mix(*services[way], mix, options.cancels);
+      if (way == 0) {
+        whole = answers;
+      }
+      const std::string difference = smallest_difference(mix, answers, whole, options.cancels);
+      EXPECT_EQ(difference, "") << "seed " << seed << ", " << options.name;
+      differs = differs || !difference.empty();
+    }
+    num_bad_mixes += differs ? 1 : 0;
+  }
+  for (std::size_t way = 0; way < services.size(); ++way) {
+    expect_everything_back(*services[way], kOptionSets[way].name);
+  }
+  EXPECT_GT(services.back()->metrics().num_preemptions, 0U) << "the small cache is not small enough";
+}
+
+TEST_F(MixesTest, AMixHasEveryKindOfEnd) {
+  const auto service = start([](WorkerOptions&) {});
+  std::array<int, 4> ends{};
+  int num_stop_strings = 0;
+  for (std::uint32_t seed = 1; seed <= 20; ++seed) {
+    const auto mix = testing::make_request_mix(seed, files().config.vocab_size);
+    for (const MixedAnswer& answer : testing::run_mix(*service, mix, Cancels::kObey)) {
+      ++ends[static_cast<std::size_t>(answer.finish)];
+      num_stop_strings += answer.stop_string.empty() ? 0 : 1;
+    }
+  }
+  EXPECT_GT(ends[static_cast<std::size_t>(FinishReason::kStop)], num_stop_strings);
+  EXPECT_GT(ends[static_cast<std::size_t>(FinishReason::kLength)], 0);
+  EXPECT_GT(ends[static_cast<std::size_t>(FinishReason::kCancelled)], 0);
+  EXPECT_EQ(ends[static_cast<std::size_t>(FinishReason::kError)], 0);
+  EXPECT_GT(num_stop_strings, 0);
+}
+
+TEST_F(MixesTest, ManyShortRequestsWithCancelsLeaveEveryPageAndRow) {
+  const auto service = start([](WorkerOptions&) {});
+  std::mt19937 random(11);
+  std::vector<MixedRequest> requests(kShortRequests);
+  for (MixedRequest& mixed : requests) {
+    mixed.request.prompt.assign(1 + random() % 20, 5);
+    mixed.request.sampling.max_tokens = static_cast<int>(1 + random() % 6);
+    mixed.request.sampling.temperature = 0;
+    mixed.request.sampling.ignore_eos = true;
+    if (random() % 10 < 3) {
+      mixed.cancel_after = static_cast<int>(random() % 5);
+    }
+  }
+  std::size_t num_cancelled = 0;
+  for (const MixedAnswer& answer : testing::run_mix(*service, requests, Cancels::kObey)) {
+    EXPECT_EQ(answer.error, "");
+    num_cancelled += answer.finish == FinishReason::kCancelled ? 1 : 0;
+  }
+  EXPECT_GT(num_cancelled, requests.size() / 50);
+  expect_everything_back(*service, "short requests");
+
+  // Every row is there: as many requests as rows run at a time.
+  std::vector<MixedRequest> all_rows(16);
+  for (MixedRequest& mixed : all_rows) {
+    mixed.request.prompt = {5};
+    mixed.request.sampling.max_tokens = 200;
+    mixed.request.sampling.ignore_eos = true;
+    mixed.request.sampling.seed = 1;
+  }
+  std::int64_t most_running = 0;
+  std::atomic<bool> ended = false;
+  std::thread watch([&] {
+    while (!ended) {
+      most_running = std::max(most_running, service->metrics().num_running);
+      std::this_thread::yield();
+    }
+  });
+  std::ignore = testing::run_mix(*service, all_rows, Cancels::kIgnore);
+  ended = true;
+  watch.join();
+  EXPECT_EQ(most_running, 16);
+}
+
+}  // namespace
+}  // namespace rigel
