@@ -179,6 +179,12 @@ __device__ __forceinline__ T atomic_add_block(T* address, T value) {
   return atomicAdd_block(address, value);
 }
 
+__device__ __forceinline__ void store_release_system(std::uint64_t* address, std::uint64_t value) {
+  asm volatile("st.release.sys.global.u64 [%0], %1;" ::"l"(__cvta_generic_to_global(address)),
+               "l"(value)
+               : "memory");
+}
+
 // ---- Programmatic launches.
 
 __device__ __forceinline__ void wait_for_predecessor() {

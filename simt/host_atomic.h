@@ -81,6 +81,11 @@ inline void __threadfence_block() {
 
 namespace simt {
 
+/// Stores a word that the host may poll in pinned memory: who reads it with acquire also sees what this thread wrote before.
+inline void store_release_system(std::uint64_t* address, std::uint64_t value) {
+  __atomic_store_n(address, value, __ATOMIC_RELEASE);
+}
+
 /// atomicAdd on shared memory: only threads of the block take part. They share an OS thread, so no bus lock is needed; the
 /// race detector still must see an atomic.
 template <class T>
