@@ -1,106 +1,128 @@
 #include "kernels/launch_checks.h"
+#include "kernels/row_warps_plan.h"
 #include "kernels/rows.h"
 #include "kernels/rows_device.h"
 #include "kernels/rows_native.h"
 #include "tensor/launch.h"
 
 #include <algorithm>
+#include <cstring>
 
 namespace rigel::kernels {
 namespace {
-
-static_assert(kMaxSplices == kMaxRowMoves);
-static_assert(sizeof(MoveRowsParams) <= 256);
-
-constexpr int kBlock = 128;
-/// Blocks along one row, at most: a row of 4,096 floats takes 8 blocks of 128 threads with 16 bytes each.
-constexpr std::int64_t kMaxBlocksPerRow = 64;
 
 std::int64_t row_bytes_of(const ConstDeviceView& view) {
   return view.dim(0) == 0 ? 0 : view.num_bytes() / view.dim(0);
 }
 
-std::int32_t access_bytes(const void* target, const void* source, std::int64_t row_bytes) {
-  const std::uintptr_t bits = reinterpret_cast<std::uintptr_t>(target) |
-                              reinterpret_cast<std::uintptr_t>(source) |
-                              static_cast<std::uintptr_t>(row_bytes);
-  return bits % 16 == 0 ? 16 : (bits % 4 == 0 ? 4 : 1);
+void check_same_rows(const ConstDeviceView& target, const ConstDeviceView& source) {
+  bool same =
+      target.dtype() == source.dtype() && target.rank() == source.rank() && target.rank() >= 1;
+  for (int dim = 1; same && dim < target.rank(); ++dim) {
+    same = target.dim(dim) == source.dim(dim);
+  }
+  RIGEL_CHECK(same, "rows differ in dtype or shape: {} {} and {} {}", name_of(target.dtype()),
+              to_string(target.shape()), name_of(source.dtype()), to_string(source.shape()));
 }
 
-RowMove row_move(DeviceView target, ConstDeviceView source) {
-  RIGEL_CHECK(target.dtype() == source.dtype() && target.rank() == source.rank() &&
-                  target.rank() >= 1 && target.is_contiguous() && source.is_contiguous(),
-              "rows move between dense tensors of one dtype and rank, got {} {} and {} {}",
-              name_of(target.dtype()), to_string(target.shape()), name_of(source.dtype()),
-              to_string(source.shape()));
-  for (int dim = 1; dim < target.rank(); ++dim) {
-    RIGEL_CHECK(target.dim(dim) == source.dim(dim), "rows differ in shape: {} and {}",
-                to_string(target.shape()), to_string(source.shape()));
-  }
-  const std::int64_t row_bytes = row_bytes_of(target);
-  return {target.raw(), source.raw(), row_bytes,
-          access_bytes(target.raw(), source.raw(), row_bytes)};
+/// Bytes from one row to the next; the elements of a row must lie densely.
+std::int64_t row_stride_of(const ConstDeviceView& view, const char* name) {
+  RIGEL_CHECK(view.dim(0) == 0 || view.select(0, 0).is_contiguous(),
+              "the rows of {} must be dense, got shape {}", name, to_string(view.shape()));
+  return view.stride(0) * static_cast<std::int64_t>(size_of(view.dtype()));
 }
 
-LaunchPlan move_rows_plan(const MoveRowsParams& params) {
-  LaunchPlan plan;
-  std::int64_t most_accesses = 1;
-  std::int64_t bytes_a_row = 0;
-  for (int index = 0; index < params.num_moves; ++index) {
-    const RowMove& move = params.moves[index];
-    most_accesses = std::max(most_accesses, move.row_bytes / move.access_bytes);
-    bytes_a_row += move.row_bytes;
+SpliceEntry splice_entry(const RowSplice& splice) {
+  const bool has_fresh = splice.fresh.defined();
+  check_same_rows(splice.target, splice.source);
+  if (has_fresh) {
+    check_same_rows(splice.target, splice.fresh);
   }
-  const std::int64_t blocks = std::min(ceil_div(most_accesses, kBlock), kMaxBlocksPerRow);
-  plan.grid = dim3(static_cast<unsigned>(params.num_rows), static_cast<unsigned>(blocks),
-                   static_cast<unsigned>(params.num_moves));
-  plan.block = dim3(kBlock);
-  plan.traffic = {params.num_rows * (bytes_a_row + 4), params.num_rows * bytes_a_row, 0};
-  return plan;
-}
-
-void move_rows(StreamRef stream, const char* name, const MoveRowsParams& params) {
-  if (params.num_rows == 0 || params.num_moves == 0) {
-    return;
-  }
-  const LaunchPlan plan = move_rows_plan(params);
-  if (launch_native(stream, name, plan.traffic, RIGEL_NATIVE_VARIANT(move_rows), params)) {
-    return;
-  }
-  launch<move_rows_kernel<kBlock>>(stream, name, plan, params);
+  return {.target = splice.target.raw(),
+          .source = splice.source.raw(),
+          .fresh = splice.fresh.raw(),
+          .row_bytes = row_bytes_of(splice.target),
+          .target_stride = row_stride_of(splice.target, "target"),
+          .source_stride = row_stride_of(splice.source, "source"),
+          .fresh_stride = has_fresh ? row_stride_of(splice.fresh, "fresh") : 0,
+          .num_source_rows = static_cast<std::int32_t>(splice.source.dim(0)),
+          .num_fresh_rows = has_fresh ? static_cast<std::int32_t>(splice.fresh.dim(0)) : 0};
 }
 
 }  // namespace
 
 void gather_rows(StreamRef stream, DeviceView out, ConstDeviceView in, ConstDeviceView indices) {
+  check_same_rows(out, in);
+  RIGEL_CHECK(out.is_contiguous() && in.is_contiguous(), "rows are gathered between dense tensors");
   check_dense(indices, Dtype::kI32, {out.dim(0)}, "indices");
-  MoveRowsParams params{};
-  params.moves[0] = row_move(out, in);
-  params.num_moves = 1;
-  params.source_rows = indices.data<std::int32_t>();
-  params.num_rows = static_cast<int>(out.dim(0));
-  params.zero_missing = true;
-  move_rows(stream, "gather_rows", params);
+  const std::int64_t num_rows = out.dim(0);
+  if (num_rows == 0) {
+    return;
+  }
+  const GatherRowsParams params{out.raw(),
+                                in.raw(),
+                                indices.data<std::int32_t>(),
+                                row_bytes_of(out),
+                                static_cast<std::int32_t>(num_rows),
+                                static_cast<std::int32_t>(in.dim(0))};
+  const LaunchPlan plan =
+      row_warps_plan(num_rows, params.row_bytes, 1,
+                     {num_rows * (params.row_bytes + 4), num_rows * params.row_bytes, 0});
+  if (launch_native(stream, "gather_rows", plan.traffic, RIGEL_NATIVE_VARIANT(gather_rows),
+                    params)) {
+    return;
+  }
+  launch<gather_rows_kernel<kRowWarpsBlock>>(stream, "gather_rows", plan, params);
 }
 
-void splice_rows(StreamRef stream, std::span<const RowSplice> splices,
-                 ConstDeviceView source_rows) {
-  check_dense(source_rows, Dtype::kI32, {-1}, "source_rows");
-  const std::int64_t lanes = source_rows.dim(0);
-  MoveRowsParams params{};
-  params.source_rows = source_rows.data<std::int32_t>();
-  params.num_rows = static_cast<int>(lanes);
-  params.zero_missing = false;
-  for (const RowSplice& splice : splices) {
-    RIGEL_CHECK(splice.target.dim(0) >= lanes, "a splice of {} lanes into {} rows", lanes,
-                splice.target.dim(0));
-    params.moves[params.num_moves++] = row_move(splice.target, splice.source);
-    if (params.num_moves == kMaxRowMoves) {
-      move_rows(stream, "splice_rows", params);
-      params.num_moves = 0;
-    }
+SpliceTable fill_splice_table(std::span<std::int64_t> host, ConstDeviceView device,
+                              std::span<const RowSplice> splices) {
+  RIGEL_CHECK(host.size() % kSpliceEntryWords == 0 &&
+                  host.size() >= splices.size() * kSpliceEntryWords &&
+                  device.num_elements() == static_cast<std::int64_t>(host.size()),
+              "a table for {} signals has {} words on the host and {} on the device",
+              splices.size(), host.size(), device.num_elements());
+  const std::size_t num_entries = host.size() / kSpliceEntryWords;
+  SpliceTable table;
+  table.entries =
+      device.reshape({static_cast<std::int64_t>(num_entries), std::int64_t{kSpliceEntryWords}});
+  for (std::size_t signal = 0; signal < num_entries; ++signal) {
+    const SpliceEntry entry =
+        signal < splices.size() ? splice_entry(splices[signal]) : SpliceEntry{};
+    std::memcpy(&host[signal * kSpliceEntryWords], &entry, sizeof entry);
+    table.widest_row_bytes = std::max(table.widest_row_bytes, entry.row_bytes);
+    table.lane_bytes += entry.row_bytes;
   }
-  move_rows(stream, "splice_rows", params);
+  return table;
+}
+
+void splice_rows(StreamRef stream, const SpliceTable& table, ConstDeviceView source_rows) {
+  check_dense(table.entries, Dtype::kI64, {-1, kSpliceEntryWords}, "table.entries");
+  const std::int64_t num_signals = table.entries.dim(0);
+  const bool shared = source_rows.rank() == 1;
+  if (shared) {
+    check_dense(source_rows, Dtype::kI32, {-1}, "source_rows");
+  } else {
+    check_dense(source_rows, Dtype::kI32, {num_signals, -1}, "source_rows");
+  }
+  const std::int64_t num_lanes = source_rows.dim(shared ? 0 : 1);
+  if (num_signals == 0 || num_lanes == 0) {
+    return;
+  }
+  const SpliceRowsParams params{reinterpret_cast<const SpliceEntry*>(table.entries.raw()),
+                                source_rows.data<std::int32_t>(), shared ? 0 : num_lanes,
+                                static_cast<std::int32_t>(num_signals),
+                                static_cast<std::int32_t>(num_lanes)};
+  // At most: lanes without a source move nothing.
+  const std::int64_t index_bytes = source_rows.num_bytes() + table.entries.num_bytes();
+  const LaunchPlan plan =
+      row_warps_plan(num_lanes, table.widest_row_bytes, num_signals,
+                     {num_lanes * table.lane_bytes + index_bytes, num_lanes * table.lane_bytes, 0});
+  if (launch_native(stream, "splice_rows", plan.traffic, RIGEL_NATIVE_VARIANT(splice_rows),
+                    params)) {
+    return;
+  }
+  launch<splice_rows_kernel<kRowWarpsBlock>>(stream, "splice_rows", plan, params);
 }
 
 }  // namespace rigel::kernels

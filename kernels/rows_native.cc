@@ -5,27 +5,39 @@
 
 namespace rigel::kernels::RIGEL_NATIVE {
 
-void move_rows(simt::Pool& pool, const MoveRowsParams& params) {
-  std::int64_t bytes_a_row = 0;
-  for (int index = 0; index < params.num_moves; ++index) {
-    bytes_a_row += params.moves[index].row_bytes;
-  }
-  const int rows_each = rows_per_item(bytes_a_row / 4);
+void gather_rows(simt::Pool& pool, const GatherRowsParams& params) {
+  const int rows_each = rows_per_item(params.row_bytes / 4);
   pool.parallel_for((params.num_rows + rows_each - 1) / rows_each, [&](int item) {
     const int end = smaller((item + 1) * rows_each, params.num_rows);
     for (int row = item * rows_each; row < end; ++row) {
       const std::int64_t source_row = params.source_rows[row];
-      if (source_row < 0 && !params.zero_missing) {
-        continue;
+      const std::size_t row_bytes = static_cast<std::size_t>(params.row_bytes);
+      std::byte* target = params.target + row * params.row_bytes;
+      if (source_row < 0 || source_row >= params.num_source_rows) {
+        __builtin_memset(target, 0, row_bytes);
+      } else {
+        __builtin_memcpy(target, params.source + source_row * params.row_bytes, row_bytes);
       }
-      for (int index = 0; index < params.num_moves; ++index) {
-        const RowMove& move = params.moves[index];
-        const std::size_t row_bytes = static_cast<std::size_t>(move.row_bytes);
-        std::byte* target = move.target + row * move.row_bytes;
-        if (source_row < 0) {
-          __builtin_memset(target, 0, row_bytes);
-        } else {
-          __builtin_memcpy(target, move.source + source_row * move.row_bytes, row_bytes);
+    }
+  });
+}
+
+void splice_rows(simt::Pool& pool, const SpliceRowsParams& params) {
+  std::int64_t lane_bytes = 0;
+  for (int signal = 0; signal < params.num_signals; ++signal) {
+    lane_bytes += params.entries[signal].row_bytes;
+  }
+  const int lanes_each = rows_per_item(lane_bytes / 4);
+  pool.parallel_for((params.num_lanes + lanes_each - 1) / lanes_each, [&](int item) {
+    const int end = smaller((item + 1) * lanes_each, params.num_lanes);
+    for (int signal = 0; signal < params.num_signals; ++signal) {
+      const SpliceEntry& entry = params.entries[signal];
+      const std::int32_t* source_rows = params.source_rows + signal * params.signal_stride;
+      for (int lane = item * lanes_each; lane < end; ++lane) {
+        const std::byte* source = splice_source(entry, source_rows[lane]);
+        if (source != nullptr) {
+          __builtin_memcpy(entry.target + lane * entry.target_stride, source,
+                           static_cast<std::size_t>(entry.row_bytes));
         }
       }
     }

@@ -5,6 +5,7 @@
 
 namespace rigel::kernels {
 
-RIGEL_DECLARE_NATIVE(void move_rows(simt::Pool& pool, const MoveRowsParams& params);)
+RIGEL_DECLARE_NATIVE(void gather_rows(simt::Pool& pool, const GatherRowsParams& params);
+                     void splice_rows(simt::Pool& pool, const SpliceRowsParams& params);)
 
 }  // namespace rigel::kernels
