@@ -1,0 +1,172 @@
+#include "kernels/signals.h"
+
+#include "tensor/copy.h"
+#include "tests/kernels/kernel_test.h"
+
+#include <tuple>
+
+namespace rigel::kernels {
+namespace {
+
+using Ints = std::vector<std::int32_t>;
+using Bytes = std::vector<std::uint8_t>;
+
+Bytes numbered(std::int64_t num_bytes, int seed) {
+  Bytes bytes;
+  for (std::int64_t at = 0; at < num_bytes; ++at) {
+    bytes.push_back(static_cast<std::uint8_t>(seed + at * 29 + at / 251));
+  }
+  return bytes;
+}
+
+class Signals : public KernelTest {
+ protected:
+  RowTensorTable table_of(const std::vector<RowTensor>& tensors, std::size_t num_entries = 0) {
+    num_entries = std::max(num_entries, tensors.size());
+    std::vector<std::int64_t> words(num_entries * kRowCopyWords, -1);
+    const DeviceView device = output(Dtype::kI64, {static_cast<std::int64_t>(words.size())});
+    const RowTensorTable table = fill_row_tensor_table(words, device, tensors);
+    copy(stream(), device, const_host_view(std::span<const std::int64_t>(words)));
+    return table;
+  }
+  DeviceView ids(const Ints& values) {
+    return upload({static_cast<std::int64_t>(values.size())}, values);
+  }
+};
+
+TEST_F(Signals, T_SR_5_RowsOfAllSignalsBecomeTensorsOfTheirOwn) {
+  constexpr std::int64_t kRows = 4;
+  const std::vector<std::int64_t> widths{1, 4, 7, 16, 33, 2304, 6'001};
+  in_every_mode([&] {
+    std::vector<RowTensor> tensors;
+    std::vector<Bytes> expected;
+    std::vector<DeviceView> sources;
+    for (const std::int64_t width : widths) {
+      const Bytes batch = numbered(kRows * width, static_cast<int>(width));
+      sources.push_back(upload({kRows, width}, batch));
+      for (const std::int64_t row : {3, 0, 2}) {  // row 1 stays out: padding, or dropped
+        const auto begin = batch.begin() + static_cast<std::ptrdiff_t>(row * width);
+        expected.emplace_back(begin, begin + static_cast<std::ptrdiff_t>(width));
+        tensors.push_back({output(Dtype::kU8, {width}), sources.back(), row});
+      }
+    }
+    materialize_rows(stream(), table_of(tensors));
+    // Writing into the batch tensors, or into one of the new ones, shows in no other.
+    for (const DeviceView& source : sources) {
+      fill_bytes(stream(), source, 0);
+    }
+    fill_bytes(stream(), tensors[0].tensor, 0xEE);
+    expected[0].assign(expected[0].size(), 0xEE);
+    for (std::size_t index = 0; index < tensors.size(); ++index) {
+      EXPECT_EQ(download<std::uint8_t>(tensors[index].tensor), expected[index]) << index;
+    }
+  });
+}
+
+TEST_F(Signals, MaterializesAnyDtypeInnerShapeAndRowStride) {
+  const std::vector<float> values = rounded(Dtype::kBf16, random_floats(3 * 10, 1));
+  in_every_mode([&] {
+    const DeviceView wide = upload(Dtype::kBf16, {3, 10}, values);
+    const DeviceView columns = wide.slice(1, 3, 5);  // rows of 10 bytes, 20 apart, at odd addresses
+    const DeviceView tensor = output(Dtype::kBf16, {5});
+    const DeviceView whole = output(Dtype::kBf16, {1, 2, 5});
+    materialize_rows(stream(), table_of({{tensor, columns, 2}, {whole, wide.reshape({3, 2, 5}), 1}}));
+    EXPECT_EQ(download_floats(tensor),
+              (std::vector<float>(values.begin() + 23, values.begin() + 28)));
+    EXPECT_EQ(download_floats(whole),
+              (std::vector<float>(values.begin() + 10, values.begin() + 20)));
+  });
+}
+
+TEST_F(Signals, MaterializesManyRowsAndNone) {
+  Ints values;
+  for (std::int32_t row = 0; row < 200; ++row) {
+    values.push_back(row * 3);
+  }
+  in_every_mode([&] {
+    const DeviceView batch = upload({200, 1}, values);
+    const DeviceView all = output(Dtype::kI32, {200});
+    std::vector<RowTensor> tensors;
+    Ints expected;
+    for (std::int64_t index = 0; index < 200; ++index) {
+      tensors.push_back({all.slice(0, index, 1), batch, 199 - index});
+      expected.push_back(values[static_cast<std::size_t>(199 - index)]);
+    }
+    materialize_rows(stream(), table_of(tensors, 203));  // a captured table with room left
+    materialize_rows(stream(), table_of({}));
+    EXPECT_EQ(download<std::int32_t>(all), expected);
+  });
+}
+
+TEST_F(Signals, RefusesRowsThatDoNotMakeTheTensor) {
+  in_default_mode([&] {
+    const DeviceView rows = output(Dtype::kF32, {2, 8});
+    const auto refuses = [&](const RowTensor& tensor) {
+      EXPECT_THROW(std::ignore = table_of({tensor}), CheckError);
+    };
+    refuses({output(Dtype::kF32, {8}), rows, 2});
+    refuses({output(Dtype::kF32, {8}), rows, -1});
+    refuses({output(Dtype::kF32, {7}), rows, 0});
+    refuses({output(Dtype::kI32, {8}), rows, 0});
+    refuses({output(Dtype::kF32, {2, 8}).select(1, 3), output(Dtype::kF32, {2, 2}), 0});
+  });
+}
+
+TEST_F(Signals, AdvanceMovesContinuingRowsAndSkipsPadding) {
+  in_every_mode([&] {
+    const DeviceView positions = ids({10, 20, 30, 40});
+    const DeviceView counters = upload({4, 3}, Ints{0, 1, 2, 0, 11, 22, 0, 111, 222, 0, 7, 8});
+    const DeviceView last_tokens = ids({-1, -1, -1, 5});
+    // Padding; a row outside; a lane without a token; tokens of padding lanes are as the buffers were.
+    const AdvanceLanes lanes{ids({2, -1, 0, 4, 3}), ids({70, 1 << 30, 71, 72, -1}), {}};
+    advance_rows(stream(), {positions, counters.select(1, 1), last_tokens}, lanes);
+    EXPECT_EQ(download<std::int32_t>(positions), (Ints{11, 20, 31, 41}));
+    EXPECT_EQ(download<std::int32_t>(counters), (Ints{0, 2, 2, 0, 11, 22, 0, 112, 222, 0, 8, 8}));
+    EXPECT_EQ(download<std::int32_t>(last_tokens), (Ints{71, -1, 70, 5}));
+  });
+}
+
+TEST_F(Signals, AdvanceTakesSpansAndOnlyWhatIsWanted) {
+  in_every_mode([&] {
+    const DeviceView positions = ids({10, 20});
+    advance_rows(stream(), {positions, {}, {}}, {ids({1, 0, -1}), {}, ids({5, 0, 9})});
+    EXPECT_EQ(download<std::int32_t>(positions), (Ints{10, 25}));
+    const DeviceView last_tokens = ids({3, 4});
+    advance_rows(stream(), {{}, {}, last_tokens}, {ids({1}), ids({9}), {}});
+    EXPECT_EQ(download<std::int32_t>(last_tokens), (Ints{3, 9}));
+    advance_rows(stream(), {}, {ids({1}), {}, {}});
+    advance_rows(stream(), {positions, {}, {}}, {ids({}), {}, {}});
+    EXPECT_EQ(download<std::int32_t>(positions), (Ints{10, 25}));
+  });
+}
+
+TEST_F(Signals, AdvanceTakesManyLanes) {
+  constexpr std::int32_t kLanes = 300;  // more than two blocks
+  Ints rows;
+  Ints expected(kLanes, 100);
+  for (std::int32_t lane = 0; lane < kLanes; ++lane) {
+    const std::int32_t row = kLanes - 1 - lane;
+    rows.push_back(lane % 5 == 2 ? -1 : row);
+    expected[static_cast<std::size_t>(row)] += lane % 5 == 2 ? 0 : 1;
+  }
+  in_every_mode([&] {
+    const DeviceView positions = ids(Ints(kLanes, 100));
+    advance_rows(stream(), {positions, {}, {}}, {ids(rows), {}, {}});
+    EXPECT_EQ(download<std::int32_t>(positions), expected);
+  });
+}
+
+TEST_F(Signals, AdvanceRefusesWhatDoesNotFit) {
+  in_default_mode([&] {
+    const DeviceView column = ids({0, 0});
+    const DeviceView rows = ids({0});
+    EXPECT_THROW(advance_rows(stream(), {column, {}, ids({0})}, {rows, ids({1}), {}}), CheckError);
+    EXPECT_THROW(advance_rows(stream(), {{}, {}, column}, {rows, {}, {}}), CheckError);
+    EXPECT_THROW(advance_rows(stream(), {column, {}, {}}, {rows, {}, ids({1, 1})}), CheckError);
+    EXPECT_THROW(advance_rows(stream(), {output(Dtype::kF32, {2}), {}, {}}, {rows, {}, {}}),
+                 CheckError);
+  });
+}
+
+}  // namespace
+}  // namespace rigel::kernels
