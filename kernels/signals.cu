@@ -63,9 +63,9 @@ void materialize_rows(StreamRef stream, const RowTensorTable& table) {
   }
   const MaterializeRowsParams params{reinterpret_cast<const RowCopy*>(table.copies.raw()),
                                      static_cast<std::int32_t>(table.copies.dim(0))};
-  const LaunchPlan plan = row_warps_plan(
-      table.copies.dim(0), table.widest_row_bytes, 1,
-      {table.total_bytes + table.copies.num_bytes(), table.total_bytes, 0});
+  const LaunchPlan plan =
+      row_warps_plan(table.copies.dim(0), table.widest_row_bytes, 1,
+                     {table.total_bytes + table.copies.num_bytes(), table.total_bytes, 0});
   if (launch_native(stream, "materialize_rows", plan.traffic,
                     RIGEL_NATIVE_VARIANT(materialize_rows), params)) {
     return;
@@ -100,8 +100,8 @@ void advance_rows(StreamRef stream, const AdvanceColumns& columns, const Advance
   params.num_rows = static_cast<std::int32_t>(num_rows);
   params.num_lanes = static_cast<std::int32_t>(num_lanes);
   // What is not wanted is not touched.
-  const std::int64_t state_bytes = (params.positions != nullptr ? 4 : 0) +
-                                   (params.loop_counters != nullptr ? 4 : 0);
+  const std::int64_t state_bytes =
+      (params.positions != nullptr ? 4 : 0) + (params.loop_counters != nullptr ? 4 : 0);
   const std::int64_t lane_bytes =
       4 + (params.tokens != nullptr ? 4 : 0) + (params.spans != nullptr ? 4 : 0);
   LaunchPlan plan;

@@ -20,7 +20,7 @@ struct RowTensor {
 
 /// All tensors that a step materializes, in device memory.
 struct RowTensorTable {
-  ConstDeviceView copies;            // (n, kRowCopyWords) i64
+  ConstDeviceView copies;             // (n, kRowCopyWords) i64
   std::int64_t widest_row_bytes = 0;  // shapes the grid; wider rows take longer, no more
   std::int64_t total_bytes = 0;       // for the declared traffic
 };

@@ -70,7 +70,8 @@ TEST_F(Signals, MaterializesAnyDtypeInnerShapeAndRowStride) {
     const DeviceView columns = wide.slice(1, 3, 5);  // rows of 10 bytes, 20 apart, at odd addresses
     const DeviceView tensor = output(Dtype::kBf16, {5});
     const DeviceView whole = output(Dtype::kBf16, {1, 2, 5});
-    materialize_rows(stream(), table_of({{tensor, columns, 2}, {whole, wide.reshape({3, 2, 5}), 1}}));
+    materialize_rows(stream(),
+                     table_of({{tensor, columns, 2}, {whole, wide.reshape({3, 2, 5}), 1}}));
     EXPECT_EQ(download_floats(tensor),
               (std::vector<float>(values.begin() + 23, values.begin() + 28)));
     EXPECT_EQ(download_floats(whole),
