@@ -1,6 +1,6 @@
 #include "kernels/sampling_native.h"
 
-#include "kernels/lane_native.h"
+#include "kernels/lane_bins_native.h"
 #include "kernels/philox.h"
 #include "simt/pool.h"
 
@@ -21,11 +21,10 @@ struct LaneColumns {
 };
 
 /// The token at which the running mass of keys >= cutoff passes `offset`.
-template <class Source>
-int find_token_at(const Source& source, std::uint64_t cutoff, std::uint64_t offset) {
+int find_token_at(const Candidates& source, std::uint64_t cutoff, std::uint64_t offset) {
   int found = -1;
   std::uint64_t before = 0;
-  Source::each(source, [&](int token, std::uint64_t key, std::uint64_t mass) {
+  Candidates::each(source, [&](int token, std::uint64_t key, std::uint64_t mass) {
     if (key < cutoff) {
       return;
     }
@@ -37,9 +36,8 @@ int find_token_at(const Source& source, std::uint64_t cutoff, std::uint64_t offs
   return found;
 }
 
-/// Filters and draws, exactly, from candidates or from the whole lane. `total` is the mass of the lane.
-template <class Source>
-Draw draw_filtered(const Source& source, const LaneColumns& columns, std::uint64_t total) {
+/// Filters and draws, exactly, from a list that holds all that the filters leave. `total` is the mass of the lane.
+Draw draw_filtered(const Candidates& source, const LaneColumns& columns, std::uint64_t total) {
   Selection kept = {0, total, 0};
   if (columns.top_k > 0) {
     kept = select_prefix<false, false>(source, 0, static_cast<std::uint64_t>(columns.top_k));
@@ -49,6 +47,20 @@ Draw draw_filtered(const Source& source, const LaneColumns& columns, std::uint64
   }
   const std::uint64_t offset = multiply_high(columns.random, kept.mass);
   return {find_token_at(source, kept.cutoff, offset), kept.num_tokens};
+}
+
+/// The same from the lane itself, for filters that leave many tokens. `list` is scratch.
+Draw draw_from_lane(const LaneLogits& lane, const LaneColumns& columns, std::uint64_t total,
+                    Candidates& list) {
+  Selection kept = {0, total, 0};
+  if (columns.top_k > 0) {
+    kept = select_in_lane<false>(lane, 0, static_cast<std::uint64_t>(columns.top_k), list);
+  }
+  if (has_top_p(columns.top_p)) {
+    kept = select_in_lane<true>(lane, kept.cutoff, nucleus_mass(kept.mass, columns.top_p), list);
+  }
+  const std::uint64_t offset = multiply_high(columns.random, kept.mass);
+  return {find_token_in_lane(lane, kept.cutoff, offset), kept.num_tokens};
 }
 
 /// No top-k and no top-p: everything with mass may be drawn, found by way of the block it lies in.
@@ -107,7 +119,7 @@ Draw draw(const float* logits, int vocabulary, const LaneColumns& columns,
       return draw_filtered(list, columns, all.mass);
     }
   }
-  return draw_filtered(WholeLane{logits, vocabulary, columns.rule}, columns, all.mass);
+  return draw_from_lane({logits, vocabulary, columns.rule}, columns, all.mass, list);
 }
 
 void sample_lane(const SampleParams& params, int lane) {

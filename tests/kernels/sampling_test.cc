@@ -186,6 +186,32 @@ TEST_F(Sampling, FiltersAreExactOnFlatLogits) {
   });
 }
 
+/// Filters that leave thousands of tokens go another way in the native variant. Both texts are exact, so nothing is too close
+/// to call; quantised logits end some filters among thousands of equals.
+TEST_F(Sampling, WideFiltersGiveTheSameTokensEverywhere) {
+  std::vector<SamplingCase> cases;
+  std::uint64_t seed = 1;
+  for (const float quantum : {0.0F, 0.5F, 4.0F}) {
+    for (const std::int32_t top_k : {0, 7000}) {
+      for (const float top_p : {0.6F, 0.98F}) {
+        cases.push_back({.logits = peaked_logits(20'003, ++seed, quantum),
+                         .temperature = 4.0F,
+                         .top_k = top_k,
+                         .top_p = top_p,
+                         .min_p = seed % 3 == 0 ? 0.02F : 0.0F,
+                         .seed = seed,
+                         .position = 5});
+      }
+    }
+  }
+  std::vector<Sampled> results;
+  in_default_mode([&] { results.push_back(run(cases)); });
+  run_in(kernel_modes().back(), [&] { results.push_back(run(cases)); });
+  EXPECT_EQ(results[0].tokens, results[1].tokens);
+  EXPECT_EQ(results[0].num_kept, results[1].num_kept);
+  EXPECT_THAT(results[0].num_kept, Each(testing::Gt(2000)));
+}
+
 TEST_F(Sampling, T_SA_10_BarredTokensAreNeverDrawn) {
   std::vector<float> logits = peaked_logits(1000, 5, 0.0F);
   for (std::size_t token = 0; token < logits.size(); ++token) {
