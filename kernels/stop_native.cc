@@ -1,7 +1,5 @@
 #include "kernels/stop_native.h"
 
-#include <cstddef>
-
 namespace rigel::kernels::RIGEL_NATIVE {
 
 void stop_copy(simt::Pool& /*pool*/, const StopCopyParams& params) {
@@ -17,9 +15,15 @@ void stop_copy(simt::Pool& /*pool*/, const StopCopyParams& params) {
     const StepRecord record =
         step_record(state, row, params.tokens[lane], params.eos_ids, params.num_eos_ids);
     state.num_generated = record.num_generated;
-    // Not the whole record: a reader may be polling the tag.
-    __builtin_memcpy(&records[lane], &record, offsetof(StepRecord, step));
-    __atomic_store_n(&records[lane].step, step, __ATOMIC_RELEASE);
+    // Not the whole record at once: a reader may be polling the tag.
+    StepRecord& target = records[lane];
+    target.row = record.row;
+    target.generation = record.generation;
+    target.token = record.token;
+    target.flags = record.flags;
+    target.num_generated = record.num_generated;
+    target.length = record.length;
+    __atomic_store_n(&target.step, step, __ATOMIC_RELEASE);
   }
 }
 

@@ -128,6 +128,22 @@ TEST_F(ResultRingTest, T_HR_1_a_request_finds_its_record_whatever_became_of_the_
   EXPECT_EQ(rows.find({1, 4}), nullptr) << "a later owner of B's row did not run";
 }
 
+TEST_F(ResultRingTest, B_03_a_request_stops_on_its_own_token_when_the_batch_was_rewritten) {
+  launch(1, {kA, kB, kC}, {2, 20, 30});  // A meets an end token
+  launch(2, {kA, kB, kC}, {11, 21, 2});  // one step ahead: A is computed for nothing
+  launch(3, {kC, kB}, {32, 22});
+  const std::vector<RequestHandle> batch_now{kC, kB};
+  std::vector<std::uint32_t> flags;
+  for (Epoch step = 1; step <= 3; ++step) {
+    const ResultRows rows = await(step);
+    for (std::size_t lane = 0; lane < batch_now.size(); ++lane) {
+      flags.push_back(rows.find(batch_now[lane], lane)->flags);
+    }
+  }
+  EXPECT_EQ(flags, (std::vector<std::uint32_t>{0, 0, kernels::kStopEos, 0, 0, 0}));
+  EXPECT_EQ(ring_->rows(1).find(kA)->flags, kernels::kStopEos);
+}
+
 TEST_F(ResultRingTest, T_HR_2_padding_lanes_are_not_waited_for) {
   launch(1, {kA, kPadding, kB, kPadding}, {10, -1, 20, -1});
   const ResultRows rows = await(1);

@@ -157,6 +157,29 @@ TEST_F(Signals, AdvanceTakesManyLanes) {
   });
 }
 
+TEST_F(Signals, DeclareTheirBytes) {
+  in_default_mode([&] {
+    const DeviceView batch = output(Dtype::kU8, {2, 7});
+    const RowTensorTable table =
+        table_of({{output(Dtype::kU8, {7}), batch, 0}, {output(Dtype::kU8, {7}), batch, 1}});
+    const DeviceView column = ids({1, 2, 3});
+    LaunchLog log;
+    device().set_launch_log(&log);
+    materialize_rows(stream(), table);
+    advance_rows(stream(), {column, column, column}, {column, column, column});
+    advance_rows(stream(), {column, {}, {}}, {column, {}, {}});
+    device().set_launch_log(nullptr);
+    const std::vector<LaunchRecord> launches = log.take();
+    ASSERT_EQ(launches.size(), 3u);
+    EXPECT_EQ(launches[0].traffic.read_bytes, 2 * (7 + 24));
+    EXPECT_EQ(launches[0].traffic.written_bytes, 2 * 7);
+    EXPECT_EQ(launches[1].traffic.read_bytes, 3 * 20);
+    EXPECT_EQ(launches[1].traffic.written_bytes, 3 * 12);
+    EXPECT_EQ(launches[2].traffic.read_bytes, 3 * 8);
+    EXPECT_EQ(launches[2].traffic.written_bytes, 3 * 4);
+  });
+}
+
 TEST_F(Signals, AdvanceRefusesWhatDoesNotFit) {
   in_default_mode([&] {
     const DeviceView column = ids({0, 0});

@@ -255,6 +255,25 @@ TEST_F(Stop, RowsAreSetByDifferences) {
   });
 }
 
+TEST_F(Stop, DeclaresItsBytes) {
+  in_default_mode([&] {
+    const DeviceView stop_rows = upload_rows({plain_row(1), plain_row(2), plain_row(3)});
+    const DeviceView three = ids({0, 1, 2});
+    LaunchLog log;
+    device().set_launch_log(&log);
+    stop_copy(stream(), empty_ring(3), stop_rows, ids({8, 9}), {three, three, tag(1)});
+    set_stop_rows(stream(), stop_rows, three,
+                  upload_rows({plain_row(4), plain_row(5), plain_row(6)}));
+    device().set_launch_log(nullptr);
+    const std::vector<LaunchRecord> launches = log.take();
+    ASSERT_EQ(launches.size(), 2u);
+    EXPECT_EQ(launches[0].traffic.read_bytes, 3 * (64 + 4 + 4) + 2 * 4 + 8);
+    EXPECT_EQ(launches[0].traffic.written_bytes, 3 * (32 + 4));
+    EXPECT_EQ(launches[1].traffic.read_bytes, 3 * (64 + 4));
+    EXPECT_EQ(launches[1].traffic.written_bytes, 3 * 64);
+  });
+}
+
 TEST_F(Stop, RefusesWhatDoesNotFit) {
   in_default_mode([&] {
     const DeviceView stop_rows = upload_rows({plain_row(1)});
