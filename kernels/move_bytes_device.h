@@ -41,25 +41,34 @@ __device__ inline void move_bytes(std::byte* target, const std::byte* source,
   const std::uintptr_t at = reinterpret_cast<std::uintptr_t>(target);
   const std::uintptr_t skew =
       source == nullptr ? 0 : (at ^ reinterpret_cast<std::uintptr_t>(source)) % 16;
-  const std::int64_t unit = skew == 0 ? 16 : (skew % 4 == 0 ? 4 : (skew % 2 == 0 ? 2 : 1));
-  const std::int64_t to_boundary = static_cast<std::int64_t>((std::uintptr_t{0} - at) % 16) % unit;
+  // Units of 2^shift bytes: no division, which costs more than a narrow row.
+  const int shift = skew == 0 ? 4 : (skew % 4 == 0 ? 2 : (skew % 2 == 0 ? 1 : 0));
+  const std::int64_t to_boundary =
+      static_cast<std::int64_t>((std::uintptr_t{0} - at) & ((std::uintptr_t{1} << shift) - 1));
   const std::int64_t head = to_boundary < num_bytes ? to_boundary : num_bytes;
-  const std::int64_t num_units = (num_bytes - head) / unit;
-  const std::int64_t tail = head + num_units * unit;
+  const std::int64_t num_units = (num_bytes - head) >> shift;
+  const std::int64_t tail = head + (num_units << shift);
 
-  move_units<unsigned char>(target, source, head, part, num_parts);
+  // Head and tail have fewer than 16 bytes: at most one each for a thread.
+  const auto move_byte = [&](std::int64_t index) {
+    target[index] = source == nullptr ? std::byte{0} : source[index];
+  };
+  if (part < head) {
+    move_byte(part);
+  }
+  if (part < num_bytes - tail) {
+    move_byte(tail + part);
+  }
   const std::byte* const middle = source == nullptr ? nullptr : source + head;
-  if (unit == 16) {
+  if (shift == 4) {
     move_units<simt::Bytes16>(target + head, middle, num_units, part, num_parts);
-  } else if (unit == 4) {
+  } else if (shift == 2) {
     move_units<std::uint32_t>(target + head, middle, num_units, part, num_parts);
-  } else if (unit == 2) {
+  } else if (shift == 1) {
     move_units<std::uint16_t>(target + head, middle, num_units, part, num_parts);
   } else {
     move_units<unsigned char>(target + head, middle, num_units, part, num_parts);
   }
-  move_units<unsigned char>(target + tail, source == nullptr ? nullptr : source + tail,
-                            num_bytes - tail, part, num_parts);
 }
 
 }  // namespace rigel::kernels
