@@ -43,7 +43,9 @@ MEMORY_BOUND = {
     "gate_kernel": MemoryBound(True, True, 2),
     "add_kernel": MemoryBound(True, True, 3),
     "embed_kernel": MemoryBound(True, True, 2),
-    "move_rows_kernel": MemoryBound(True, True),
+    "gather_rows_kernel": MemoryBound(True, True),
+    "splice_rows_kernel": MemoryBound(True, True),
+    "materialize_rows_kernel": MemoryBound(True, True),
     "attend_chunks_kernel": MemoryBound(True, False),  # reads the cache; what it writes is one piece of an answer
     "gemm_kernel": MemoryBound(True, False),           # reads the weights
 }
