@@ -7,6 +7,10 @@
 namespace simt {
 
 void CopyWork::operator()(VirtualDevice& device, DeviceFault& fault) const {
+  if (device.options().mode == QueueMode::kNull && !device.is_null_mode_name("copy")) {
+    std::memset(target, 0, num_bytes);
+    return;
+  }
   if (direction != CopyDirection::kHostToDevice) {
     fault = device.memory().check_reachable("a copy reads", source, num_bytes);
   }

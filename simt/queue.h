@@ -21,7 +21,7 @@ enum class QueueMode : std::uint8_t {
   kThreaded,  // a thread for each queue: asynchrony and its races are real
   kEager,     // at the call: simplest to debug
   kLazy,      // only when something waits: a forgotten wait gives old data every time
-  kNull,  // at the call, and only commands whose names are allowed: measures the host's own cost
+  kNull,  // at the call, and only commands whose names are allowed; copies to the host give zeros: measures the host's own cost
 };
 
 /// The virtual device's stream: commands run in the order they were pushed, one at a time. Position p is reached when the

@@ -31,7 +31,8 @@ struct VirtualDeviceOptions {
   std::size_t memory_bytes = std::size_t{4} << 30;
   /// Allocations start as 0xFF, and so do host targets of copies until the copy has run.
   bool fill_garbage = true;
-  /// Null mode runs only the commands with these names.
+  /// Null mode runs only the commands with these names. What it copies to the host are zeros, so that the host sees valid
+  /// values (token 0, no flag) although nothing was computed.
   std::vector<std::string> null_mode_names;
   std::size_t num_queue_slots = 1024;
 };
@@ -85,6 +86,8 @@ class VirtualDevice {
 
   /// Whether null mode runs this command.
   [[nodiscard]] bool runs_in_null_mode(const Command& command) const;
+  /// Whether null mode was told to run commands of this name as they are.
+  [[nodiscard]] bool is_null_mode_name(const char* name) const;
   /// Runs a command now, in the calling thread. For queues and programs.
   void run(Command& command, DeviceFault& fault);
   /// Instead of `run`, after an earlier command failed.

@@ -5,6 +5,18 @@
 #include <utility>
 
 namespace simt {
+namespace {
+
+bool copies_to_host(const Command& command) {
+  if (command.kind != Command::Kind::kCopy) {
+    return false;
+  }
+  CopyWork work;
+  std::memcpy(&work, command.closure, sizeof work);
+  return work.direction == CopyDirection::kDeviceToHost;
+}
+
+}  // namespace
 
 VirtualDevice::VirtualDevice(const VirtualDeviceOptions& options)
     : options_(options),
@@ -89,7 +101,7 @@ DeviceFault VirtualDevice::copy(Queue& queue, const CopyWork& work) {
   }
   const bool to_host = work.direction == CopyDirection::kDeviceToHost;
   const void* host_side = to_host ? work.target : work.source;
-  // Null mode copies nothing, so outside a capture it need not know (finding out takes a lock).
+  // Null mode moves no bytes, so outside a capture it need not know (finding out takes a lock).
   const bool asks = options_.mode != QueueMode::kNull || queue.capture() != nullptr;
   const bool pageable = work.direction != CopyDirection::kDeviceToDevice && asks &&
                         !memory_.is_pinned(host_side, work.num_bytes);
@@ -143,12 +155,16 @@ DeviceFault VirtualDevice::launch(Queue& queue, GraphProgram& program) {
 }
 
 bool VirtualDevice::runs_in_null_mode(const Command& command) const {
-  if (command.kind == Command::Kind::kGraph) {
+  if (command.kind == Command::Kind::kGraph || copies_to_host(command)) {
     return true;
   }
+  return is_null_mode_name(command.name);
+}
+
+bool VirtualDevice::is_null_mode_name(const char* name) const {
   return std::any_of(
       options_.null_mode_names.begin(), options_.null_mode_names.end(),
-      [&](const std::string& name) { return std::strcmp(name.c_str(), command.name) == 0; });
+      [&](const std::string& known) { return std::strcmp(known.c_str(), name) == 0; });
 }
 
 void VirtualDevice::run(Command& command, DeviceFault& fault) {

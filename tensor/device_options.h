@@ -35,7 +35,7 @@ struct DeviceOptions {
   bool fill_garbage = true;
   /// cp.async copies at the wait that forces it, else at once.
   bool cp_async_late = true;
-  /// The operations that DeviceMode::kNull runs.
+  /// The operations that DeviceMode::kNull runs. Its copies to the host give zeros.
   std::vector<std::string> null_mode_names;
 };
 

@@ -324,5 +324,24 @@ TEST(NullDevice, RunsOnlyWhatItIsTold) {
   stream.synchronize();
 }
 
+TEST(NullDevice, CopiesZerosToTheHostAndNothingToTheDevice) {
+  if (!Device::available() || Device::open({})->is_cuda()) {
+    GTEST_SKIP() << "of the virtual device";
+  }
+  DeviceOptions options;
+  options.mode = DeviceMode::kNull;
+  const auto device = Device::open(options);
+  const Stream stream(*device);
+  const DeviceBuffer memory(*device, Dtype::kI32, {2});
+  const PinnedBuffer host(*device, Dtype::kI32, {2});
+  const HostView values = host.view(Dtype::kI32, {2});
+  std::ranges::fill(values.span<std::int32_t>(), 7);
+  copy(stream, memory.view(Dtype::kI32, {2}), ConstHostView(values));
+  copy(stream, values, ConstDeviceView(memory.view(Dtype::kI32, {2})));
+  stream.synchronize();
+  EXPECT_EQ(values.span<std::int32_t>()[0], 0);
+  EXPECT_EQ(values.span<std::int32_t>()[1], 0);
+}
+
 }  // namespace
 }  // namespace rigel
