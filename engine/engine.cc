@@ -65,6 +65,7 @@ void Engine::prepare_context(const ExecutingBatch& batch, Slot& slot) {
 AdmitOutcome Engine::launch(const ExecutingBatch& batch) {
   RIGEL_CHECK(steps_.can_launch(), "{} steps are in flight already", num_in_flight());
   const TraceRange range(device_, "engine.launch");
+  enter(StepPhase::kDeclare);
   Slot& slot = slot_of(last_launched() + 1);
   prepare_context(batch, slot);
   check_batch();
@@ -72,11 +73,14 @@ AdmitOutcome Engine::launch(const ExecutingBatch& batch) {
   step_.reset();
   const bool declared = submodule_->declare_step(context_.batch, step_);
   if (declared) {
+    enter(StepPhase::kAdmit);
     if (const AdmitOutcome outcome = runner_.admit(step_, context_); !outcome.ok()) {
       return outcome;
     }
+    enter(StepPhase::kPlan);
     runner_.plan(step_, context_);
   }
+  enter(StepPhase::kSplice);
   submodule_->preprocess(context_.batch, context_);
   slot.staging.upload(stream_.ref());
 
@@ -84,10 +88,13 @@ AdmitOutcome Engine::launch(const ExecutingBatch& batch) {
   const Epoch epoch = steps_.launch(context_.batch.handles);
   outputs_.reset();
   try {
+    enter(StepPhase::kForward);
     run_forward(declared);
     if (declared) {
+      enter(StepPhase::kSettle);
       runner_.commit(step_, context_);
     }
+    enter(StepPhase::kLaunch);
     collector_.collect(*submodule_, context_.batch, outputs_);
   } catch (...) {
     slot.completed.record(stream_.ref());
@@ -127,7 +134,9 @@ void Engine::run_forward(bool declared) {
 HostRows Engine::complete() {
   RIGEL_CHECK(num_in_flight() > 0, "no step is in flight");
   const TraceRange range(device_, "engine.complete");
+  enter(StepPhase::kWait);
   slot_of(last_completed() + 1).completed.synchronize();
+  enter(StepPhase::kSettle);
   const Epoch epoch = steps_.complete();
   for (Resource* resource : runner_.order()) {
     resource->collect(epoch);

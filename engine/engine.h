@@ -6,6 +6,7 @@
 #include "engine/lifetime.h"
 #include "engine/output_collector.h"
 #include "engine/resource.h"
+#include "engine/step_clock.h"
 #include "engine/step_context.h"
 #include "engine/step_runner.h"
 #include "tensor/device.h"
@@ -70,6 +71,9 @@ class Engine {
     return steps_.last_touch(handle.row);
   }
 
+  /// Told from now on which phase of a step begins; null: nobody is. It outlives its use.
+  void set_clock(StepClock* clock) { clock_ = clock; }
+
   [[nodiscard]] NodeSubmodule& submodule() { return *submodule_; }
   [[nodiscard]] NodeResources& resources() { return resources_; }
   [[nodiscard]] StreamRef stream() const { return stream_.ref(); }
@@ -84,6 +88,11 @@ class Engine {
   [[nodiscard]] Slot& slot_of(Epoch epoch) { return *slots_[steps_.slot_of(epoch)]; }
   void prepare_context(const ExecutingBatch& batch, Slot& slot);
   void check_batch() const;
+  void enter(StepPhase phase) {
+    if (clock_ != nullptr) {
+      clock_->enter(phase);
+    }
+  }
   void run_forward(bool declared);
 
   Device& device_;
@@ -97,6 +106,7 @@ class Engine {
   StepContext context_;
   BatchedModelOutput outputs_;
   OutputCollector collector_;
+  StepClock* clock_ = nullptr;
   lifetime::Steps<> steps_{kMaxInFlight};
 };
 

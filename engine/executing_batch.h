@@ -29,6 +29,13 @@ class ExecutingBatch {
     add(handle, info, std::move(metadata), *inputs);
     owned_inputs_.push_back(std::move(inputs));
   }
+  /// Makes room for steps of `num_lanes`.
+  void reserve(std::size_t num_lanes) {
+    handles_.reserve(num_lanes);
+    infos_.reserve(num_lanes);
+    metadata_.reserve(num_lanes);
+    inputs_.reserve(num_lanes);
+  }
   void clear() {
     handles_.clear();
     infos_.clear();
