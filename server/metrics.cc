@@ -9,7 +9,7 @@ namespace {
 
 constexpr FinishReason kFinishReasons[] = {FinishReason::kStop, FinishReason::kLength,
                                            FinishReason::kCancelled, FinishReason::kError};
-constexpr std::string_view kWasteReasons[] = {"stop_token", "stop_string"};
+constexpr std::string_view kWasteReasons[] = {"stop_token", "stop_string", "length"};
 
 /// A label's value: backslash, quote and line break are escaped.
 std::string escaped(std::string_view value) {
@@ -44,9 +44,12 @@ class Exposition {
     sample(name, value);
   }
 
-  void histogram(std::string_view name, std::string_view help, const Histogram& histogram,
-                 std::string_view more_labels = {}) {
+  void histogram(std::string_view name, std::string_view help, const Histogram& histogram) {
     family(name, "histogram", help);
+    buckets(name, histogram, "");
+  }
+
+  void buckets(std::string_view name, const Histogram& histogram, std::string_view more_labels) {
     const std::string comma = more_labels.empty() ? "" : ",";
     const std::string bucket = fmt::format("{}_bucket", name);
     std::uint64_t num_below = 0;
@@ -116,8 +119,14 @@ void write_latencies(Exposition& out, const ServiceMetrics& metrics) {
                 metrics.request_prefill_time_seconds);
   out.histogram("vllm:request_decode_time_seconds", "From the first token to the last.",
                 metrics.request_decode_time_seconds);
-  out.histogram("rigel:host_step_seconds", "Host work of a step.", metrics.host_step_seconds,
-                "phase=\"total\"");
+  constexpr std::string_view kHostStep = "rigel:host_step_seconds";
+  out.family(kHostStep, "histogram", "The worker's own work a step, by phase.");
+  for (const auto& [phase, histogram] : metrics.host_step_seconds) {
+    out.buckets(kHostStep, histogram, fmt::format("phase=\"{}\"", phase));
+  }
+  out.histogram("rigel:gpu_idle_between_steps_seconds",
+                "What the device waited for its next step while there was one to run.",
+                metrics.gpu_idle_between_steps_seconds);
 }
 
 }  // namespace

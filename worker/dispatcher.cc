@@ -22,25 +22,32 @@ class Dispatcher::Stream {
   [[nodiscard]] std::int32_t num_tokens() const { return num_tokens_; }
 
   /// Passes `output` on to the listener. True when the request has ended here.
-  bool deliver(StepOutput& output) {
+  bool deliver(const StepOutput& output, const StepMessage& message) {
+    const RequestEnding* ending =
+        output.ending >= 0 ? &message.endings[static_cast<std::size_t>(output.ending)] : nullptr;
     text_.clear();
     num_tokens_ += output.token >= 0 ? 1 : 0;
     const bool stopped = append_text(output);
-    if (output.finish && !stopped) {
+    if (ending != nullptr && !stopped) {
       finish_text();
     }
     OutputDelta delta;
     delta.text = text_;
-    GeneratedToken token{output.token, std::move(output.logprobs)};
     if (output.token >= 0) {
-      delta.tokens = {&token, 1};
+      const auto logprobs = message.logprobs.begin() + output.first_logprob;
+      token_.id = output.token;
+      token_.logprobs.assign(logprobs, logprobs + output.num_logprobs);
+      delta.tokens = {&token_, 1};
     }
-    delta.finish = stopped ? FinishReason::kStop : output.finish;
+    if (ending != nullptr) {
+      delta.finish = ending->reason;
+      delta.error = ending->error;
+      delta.prompt_scores = ending->scores.get();
+    }
     if (stopped) {
+      delta.finish = FinishReason::kStop;
       delta.stop_string = stream_.stop[static_cast<std::size_t>(stop_.matched_stop())];
     }
-    delta.error = output.error;
-    delta.prompt_scores = output.scores.get();
     delta.num_prompt_tokens = stream_.num_prompt_tokens;
     stream_.listener->on_delta(delta);
     return delta.finish.has_value();
@@ -74,6 +81,7 @@ class Dispatcher::Stream {
   std::int32_t num_tokens_ = 0;
   std::string piece_;  // what the latest token completed
   std::string text_;   // what of it may be shown
+  GeneratedToken token_{};
 };
 
 Dispatcher::Dispatcher(const text::Tokenizer* tokenizer, StopStringHandler on_stop_string)
@@ -90,48 +98,81 @@ void Dispatcher::open(OutputStream stream) {
   mailbox_.put(std::move(stream));
 }
 
-void Dispatcher::post(StepMessage message) {
-  mailbox_.put(std::move(message));
+void Dispatcher::reserve(std::size_t num_outputs) {
+  for (StepMessage& message : messages_.slots()) {
+    message.outputs.reserve(num_outputs);
+  }
+}
+
+StepMessage& Dispatcher::message() {
+  if (!filling_) {
+    worker_sleeper_.sleep_until([this] { return !messages_.full(); });
+    filling_ = true;
+  }
+  return messages_.back();
+}
+
+bool Dispatcher::post() {
+  if (!filling_ || messages_.back().outputs.empty()) {
+    return false;
+  }
+  filling_ = false;
+  messages_.publish();
+  sleeper_.wake();
+  return true;
 }
 
 void Dispatcher::run() {
   std::vector<Letter> letters;
   bool open = true;
   while (open) {
-    mailbox_.wait_and_take(letters);
-    for (Letter& letter : letters) {
-      open = handle(letter) && open;
+    sleeper_.sleep_until(
+        [this] { return messages_.num_read() < messages_.num_filled() || !mailbox_.empty(); });
+    // A request's stream is opened before it is submitted: whoever sees its output here finds its letter below.
+    const std::uint64_t num_filled = messages_.num_filled();
+    open = read_mail(letters);
+    while (messages_.num_read() < (open ? num_filled : messages_.num_filled())) {
+      deliver(messages_.front());
+      messages_.front().clear();
+      messages_.pop();
+      worker_sleeper_.wake();
     }
   }
 }
 
-bool Dispatcher::handle(Letter& letter) {
-  if (auto* opening = std::get_if<OutputStream>(&letter)) {
-    auto stream = std::make_unique<Stream>(std::move(*opening), tokenizer_);
-    const RequestId id = stream->id();
-    streams_.emplace(id, std::move(stream));
-    return true;
-  }
-  if (auto* message = std::get_if<StepMessage>(&letter)) {
-    for (StepOutput& output : message->outputs) {
-      deliver(output);
+/// False where the mail says that this is the end.
+bool Dispatcher::read_mail(std::vector<Letter>& letters) {
+  bool open = true;
+  mailbox_.take(letters);
+  for (Letter& letter : letters) {
+    if (auto* opening = std::get_if<OutputStream>(&letter)) {
+      auto stream = std::make_unique<Stream>(std::move(*opening), tokenizer_);
+      const RequestId id = stream->id();
+      streams_.emplace(id, std::move(stream));
+    } else {
+      open = false;
     }
-    return true;
   }
-  return false;
+  return open;
 }
 
-void Dispatcher::deliver(StepOutput& output) {
+void Dispatcher::deliver(StepMessage& message) {
+  for (const StepOutput& output : message.outputs) {
+    deliver(output, message);
+  }
+}
+
+void Dispatcher::deliver(const StepOutput& output, StepMessage& message) {
   const auto entry = streams_.find(output.id);
   if (entry == streams_.end()) {
     return;  // ended by a stop string while later steps were on their way
   }
-  if (!entry->second->deliver(output)) {
+  if (!entry->second->deliver(output, message)) {
     return;
   }
   const std::int32_t num_tokens = entry->second->num_tokens();
   streams_.erase(entry);
-  if (!output.finish) {
+  if (output.ending < 0) {
     on_stop_string_(output.id, num_tokens);
   }
 }

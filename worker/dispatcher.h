@@ -4,6 +4,8 @@
 #include "worker/mailbox.h"
 #include "worker/request.h"
 #include "worker/service.h"
+#include "worker/sleeper.h"
+#include "worker/spsc_ring.h"
 
 #include <cstdint>
 #include <functional>
@@ -20,17 +22,31 @@ namespace rigel {
 /// What one request got from one step.
 struct StepOutput {
   RequestId id{};
-  std::int32_t token = -1;  // -1: none in this message
-  bool shows_token = true;  // false: the token ended the request and is not part of its text
-  std::vector<TokenLogprob> logprobs;
-  std::optional<FinishReason> finish;
+  std::int32_t token = -1;         // -1: none in this message
+  std::int32_t first_logprob = 0;  // in StepMessage::logprobs: the token's own, then its rivals
+  std::int32_t num_logprobs = 0;
+  std::int32_t ending = -1;  // in StepMessage::endings; -1: the request goes on
+  bool shows_token = true;   // false: the token ended the request and is not part of its text
+};
+
+/// How a request ended.
+struct RequestEnding {
+  FinishReason reason{};
   std::string error;
   std::unique_ptr<PromptScores> scores;
 };
 
-/// All outputs of one step: the dispatcher is woken once a step, never once a token.
+/// All outputs of one step: the dispatcher is woken once a step, never once a token. A message's memory is used again.
 struct StepMessage {
   std::vector<StepOutput> outputs;
+  std::vector<TokenLogprob> logprobs;
+  std::vector<RequestEnding> endings;
+
+  void clear() {
+    outputs.clear();
+    logprobs.clear();
+    endings.clear();
+  }
 };
 
 /// What the dispatcher needs to know of a request before its first output.
@@ -60,21 +76,36 @@ class Dispatcher {
 
   /// Before the request's first output. Thread: any.
   void open(OutputStream stream);
-  /// The outputs of a step. Thread: worker.
-  void post(StepMessage message);
+
+  // The worker fills a message in place and posts it. Thread: worker.
+
+  /// Makes room for steps of `num_outputs`, so that no message of a steady step grows. Before the first message.
+  void reserve(std::size_t num_outputs);
+  /// The message to be filled: empty, or what was put into it since the last post. Waits while the dispatcher is kMaxBehind
+  /// steps behind; it never waits for the worker, so it catches up.
+  [[nodiscard]] StepMessage& message();
+  /// Hands the message over. False, and nothing happens, where there is none or an empty one.
+  bool post();
 
  private:
+  static constexpr std::size_t kMaxBehind = 64;
+
   class Stream;
   struct Shutdown {};
-  using Letter = std::variant<OutputStream, StepMessage, Shutdown>;
+  using Letter = std::variant<OutputStream, Shutdown>;
 
   void run();
-  bool handle(Letter& letter);
-  void deliver(StepOutput& output);
+  [[nodiscard]] bool read_mail(std::vector<Letter>& letters);
+  void deliver(StepMessage& message);
+  void deliver(const StepOutput& output, StepMessage& message);
 
   const text::Tokenizer* tokenizer_;
   StopStringHandler on_stop_string_;
-  Mailbox<Letter> mailbox_;
+  Sleeper sleeper_;         // of the dispatcher thread
+  Sleeper worker_sleeper_;  // of the worker, while every message is on its way
+  Mailbox<Letter> mailbox_{sleeper_};
+  SpscRing<StepMessage, kMaxBehind> messages_;
+  bool filling_ = false;  // the ring's next place is the worker's message
   std::unordered_map<RequestId, std::unique_ptr<Stream>> streams_;
   std::thread thread_;
 };

@@ -19,6 +19,12 @@ constexpr std::array kRequestBounds = {0.3,  0.5,   0.8,   1.0,   1.5,  2.0,  2.
                                        60.0, 120.0, 240.0, 480.0, 960.0};
 constexpr std::array kHostStepBounds = {1e-6, 2e-6, 5e-6, 1e-5, 2e-5, 5e-5,
                                         1e-4, 2e-4, 5e-4, 1e-3, 1e-2};
+constexpr std::array kIdleBounds = {0.0,  1e-6, 5e-6, 1e-5, 5e-5, 1e-4,
+                                    5e-4, 1e-3, 5e-3, 1e-2, 1e-1};
+
+/// Names of /metrics, by StepPhase. What the model enqueues is a part of the launch of its own there.
+constexpr std::array<const char*, kNumStepPhases> kPhaseNames = {
+    "build", "declare", "admit", "plan", "splice", "forward", "launch", "settle", "route", "wait"};
 
 }  // namespace
 
@@ -56,7 +62,20 @@ WorkerMetrics::WorkerMetrics()
       queue_time(kRequestBounds),
       prefill_time(kRequestBounds),
       decode_time(kRequestBounds),
-      host_step(kHostStepBounds) {}
+      gpu_idle(kIdleBounds) {}
+
+HostStepRecorder::HostStepRecorder() : HistogramRecorder(kHostStepBounds) {}
+
+void WorkerMetrics::observe_step(const StepClock::Seconds& seconds) {
+  double total = 0.0;
+  for (std::size_t phase = 0; phase < kNumStepPhases; ++phase) {
+    if (phase != static_cast<std::size_t>(StepPhase::kWait)) {
+      host_step[phase].observe(seconds[phase]);
+      total += seconds[phase];
+    }
+  }
+  host_step_total.observe(total);
+}
 
 ServiceMetrics WorkerMetrics::snapshot() const {
   ServiceMetrics result;
@@ -81,7 +100,13 @@ ServiceMetrics WorkerMetrics::snapshot() const {
   result.request_queue_time_seconds = queue_time.snapshot();
   result.request_prefill_time_seconds = prefill_time.snapshot();
   result.request_decode_time_seconds = decode_time.snapshot();
-  result.host_step_seconds = host_step.snapshot();
+  for (std::size_t phase = 0; phase < kNumStepPhases; ++phase) {
+    if (phase != static_cast<std::size_t>(StepPhase::kWait)) {
+      result.host_step_seconds.emplace_back(kPhaseNames[phase], host_step[phase].snapshot());
+    }
+  }
+  result.host_step_seconds.emplace_back("total", host_step_total.snapshot());
+  result.gpu_idle_between_steps_seconds = gpu_idle.snapshot();
   return result;
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "engine/step_clock.h"
 #include "worker/service.h"
 
 #include <array>
@@ -38,6 +39,12 @@ class HistogramRecorder {
   std::atomic<double> sum_{0.0};
 };
 
+/// Host time of one phase of a step.
+class HostStepRecorder : public HistogramRecorder {
+ public:
+  HostStepRecorder();
+};
+
 /// Everything the worker counts. The worker thread writes; any thread takes a snapshot.
 class WorkerMetrics {
  public:
@@ -50,16 +57,23 @@ class WorkerMetrics {
   Gauge num_preemptions;
   Gauge prompt_tokens;
   Gauge generation_tokens;
-  std::array<Gauge, 4> finished;          // by FinishReason
-  std::array<Gauge, 2> wasted_row_steps;  // stop token, stop string
+  std::array<Gauge, 4> finished;                         // by FinishReason
+  std::array<Gauge, kNumWasteReasons> wasted_row_steps;  // by WasteReason
   HistogramRecorder time_to_first_token;
   HistogramRecorder inter_token_latency;
   HistogramRecorder e2e_latency;
   HistogramRecorder queue_time;
   HistogramRecorder prefill_time;
   HistogramRecorder decode_time;
-  HistogramRecorder host_step;
+  std::array<HostStepRecorder, kNumStepPhases> host_step;  // by StepPhase; the wait stays empty
+  HostStepRecorder host_step_total;
+  HistogramRecorder gpu_idle;
 
+  [[nodiscard]] Gauge& wasted(WasteReason reason) {
+    return wasted_row_steps[static_cast<std::size_t>(reason)];
+  }
+  /// A turn of the worker's loop.
+  void observe_step(const StepClock::Seconds& seconds);
   [[nodiscard]] ServiceMetrics snapshot() const;
 };
 

@@ -39,6 +39,10 @@ struct Histogram {
   std::uint64_t count = 0;
 };
 
+/// Why a row-step's result was thrown away: what ended the request while the step was on its way.
+enum class WasteReason : std::uint8_t { kStopToken, kStopString, kLength };
+inline constexpr std::size_t kNumWasteReasons = 3;
+
 /// What /metrics shows; a consistent copy.
 struct ServiceMetrics {
   std::int64_t num_running = 0;
@@ -47,17 +51,18 @@ struct ServiceMetrics {
   std::uint64_t num_preemptions = 0;
   std::uint64_t prompt_tokens = 0;
   std::uint64_t generation_tokens = 0;
-  std::uint64_t prefix_cache_queries = 0;           // tokens
-  std::uint64_t prefix_cache_hits = 0;              // tokens
-  std::array<std::uint64_t, 4> finished{};          // by FinishReason
-  std::array<std::uint64_t, 2> wasted_row_steps{};  // stop token, stop string
+  std::uint64_t prefix_cache_queries = 0;                          // tokens
+  std::uint64_t prefix_cache_hits = 0;                             // tokens
+  std::array<std::uint64_t, 4> finished{};                         // by FinishReason
+  std::array<std::uint64_t, kNumWasteReasons> wasted_row_steps{};  // by WasteReason
   Histogram time_to_first_token_seconds;
   Histogram inter_token_latency_seconds;
   Histogram e2e_request_latency_seconds;
   Histogram request_queue_time_seconds;
   Histogram request_prefill_time_seconds;
   Histogram request_decode_time_seconds;
-  Histogram host_step_seconds;
+  std::vector<std::pair<std::string, Histogram>> host_step_seconds;  // phase of a step, "total"
+  Histogram gpu_idle_between_steps_seconds;
   std::vector<std::pair<std::string, std::int64_t>> memory_bytes;  // part, bytes
 };
 

@@ -1,7 +1,9 @@
 #include "worker/worker.h"
 
+#include "model/language_model_names.h"
 #include "tensor/error.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace rigel {
@@ -14,7 +16,18 @@ Worker::Worker(std::unique_ptr<Engine> engine, const KvCache& kv_cache, const Wo
       dispatcher_(dispatcher),
       table_(config.num_rows),
       scheduler_(table_, kv_cache, {config.max_num_batched_tokens}),
-      thread_([this] { run(); }) {}
+      idle_clock_(engine_->stream().device()),
+      stops_row_(static_cast<std::size_t>(config.num_rows), 0) {
+  engine_->set_clock(&clock_);
+  const auto num_rows = static_cast<std::size_t>(config.num_rows);
+  views_.reserve(num_rows);
+  for (FlyingStep& step : steps_) {
+    step.lanes.reserve(num_rows);
+    step.batch.reserve(num_rows);
+  }
+  dispatcher_.reserve(num_rows);
+  thread_ = std::thread([this] { run(); });
+}
 
 Worker::~Worker() {
   stop();
@@ -49,28 +62,36 @@ void Worker::run() {
       break;
     }
     admit();
-    const bool launched = launch_step();
+    const bool launches = launch_step();
     // A step that was launched may go on alone; the host turns to the one before it.
-    const bool completes = engine_->num_in_flight() >= (launched ? max_in_flight : 1);
+    const bool completes = engine_->num_in_flight() >= (launches ? max_in_flight : 1);
     if (completes) {
       complete_step();
     }
-    post_outputs();
-    idle = !launched && !completes;
+    const bool posted = post_outputs();
+    end_turn(launches, completes);
+    // Whoever ended in this turn may have left a row or pages to somebody who waits for them.
+    idle = !launches && !completes && !posted;
   }
   while (table_.size() > 0) {
     finish(table_.any(), FinishReason::kCancelled, "");
   }
   post_outputs();
+  if (config_.step_log != nullptr) {
+    config_.step_log->close();
+  }
 }
 
 void Worker::read_mail(bool wait) {
   if (wait) {
     update_gauges();
+    idle_clock_.pause();
+    clock_.enter(StepPhase::kWait);
     mailbox_.wait_and_take(letters_);
   } else {
     mailbox_.take(letters_);
   }
+  clock_.enter(StepPhase::kBuild);
   for (Letter& letter : letters_) {
     if (auto* submission = std::get_if<Submission>(&letter)) {
       accept(std::move(*submission));
@@ -81,7 +102,8 @@ void Worker::read_mail(bool wait) {
     } else if (const auto* stop = std::get_if<StopStringMet>(&letter)) {
       if (RequestState* request = table_.find(stop->id)) {
         // What came after the token that completed the stop string was computed for nothing.
-        metrics_.wasted_row_steps[1].add(request->num_launched_tokens() - stop->num_tokens);
+        metrics_.wasted(WasteReason::kStopString)
+            .add(request->num_launched_tokens() - stop->num_tokens);
         finish(*request, FinishReason::kStop, "");
       }
     } else {
@@ -95,7 +117,7 @@ void Worker::accept(Submission submission) {
   request->id = submission.id;
   request->spec = std::move(submission.request);
   request->arrived = submission.arrived;
-  request->tokens = request->spec.prompt;
+  request->tokens = std::move(request->spec.prompt);
 
   const SamplingParams& sampling = request->spec.sampling;
   RequestInfo& info = request->info;
@@ -138,6 +160,11 @@ void Worker::admit() {
 }
 
 void Worker::open_row(RequestState& request) {
+  // To its limit, so that no step makes it grow.
+  const std::int64_t longest =
+      std::int64_t{request.info.num_prompt_tokens} + request.info.max_tokens;
+  request.tokens.reserve(
+      static_cast<std::size_t>(std::min<std::int64_t>(longest, request.info.max_length)));
   request.admitted = Clock::now();
   metrics_.queue_time.observe(
       std::chrono::duration<double>(request.admitted - request.arrived).count());
@@ -145,19 +172,23 @@ void Worker::open_row(RequestState& request) {
 }
 
 StepOutput& Worker::output_of(RequestState& request) {
+  std::vector<StepOutput>& outputs = dispatcher_.message().outputs;
   // A request's outputs of a step are made one after the other, so only the newest can be its own.
-  if (message_.outputs.empty() || message_.outputs.back().id != request.id) {
-    message_.outputs.emplace_back().id = request.id;
+  if (outputs.empty() || outputs.back().id != request.id) {
+    outputs.emplace_back().id = request.id;
   }
-  return message_.outputs.back();
+  return outputs.back();
 }
 
 void Worker::finish(RequestState& request, FinishReason reason, std::string error) {
   StepOutput& output = output_of(request);
-  output.finish = reason;
-  output.error = std::move(error);
+  std::vector<RequestEnding>& endings = dispatcher_.message().endings;
+  output.ending = static_cast<std::int32_t>(endings.size());
+  RequestEnding& ending = endings.emplace_back();
+  ending.reason = reason;
+  ending.error = std::move(error);
   if (request.info.scoring) {
-    output.scores = std::make_unique<PromptScores>(std::move(request.scores));
+    ending.scores = std::make_unique<PromptScores>(std::move(request.scores));
   }
   metrics_.finished[static_cast<std::size_t>(reason)].add(1);
   const Clock::time_point now = Clock::now();
@@ -190,9 +221,22 @@ void Worker::fail_everything(const std::string& error) {
   }
 }
 
-void Worker::post_outputs() {
-  if (!message_.outputs.empty()) {
-    dispatcher_.post(std::exchange(message_, {}));
+bool Worker::post_outputs() {
+  return dispatcher_.post();
+}
+
+void Worker::end_turn(bool launched, bool completed) {
+  if (!launched && !completed) {
+    return;
+  }
+  const StepClock::Seconds seconds = clock_.take(Clock::now());
+  metrics_.observe_step(seconds);
+  if (config_.step_log != nullptr) {
+    const ExecutingBatch& batch = step_of(engine_->last_launched()).batch;
+    config_.step_log->record({.num_lanes = launched ? batch.size() : 0,
+                              .decodes_only = launched && batch.walk == LanguageModelNames::kDecode,
+                              .seconds = seconds,
+                              .costs = thread_costs()});
   }
 }
 

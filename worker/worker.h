@@ -2,11 +2,15 @@
 
 #include "engine/engine.h"
 #include "engine/executing_batch.h"
+#include "engine/step_clock.h"
 #include "worker/dispatcher.h"
+#include "worker/idle_clock.h"
 #include "worker/mailbox.h"
 #include "worker/metrics.h"
 #include "worker/request_table.h"
 #include "worker/scheduler.h"
+#include "worker/sleeper.h"
+#include "worker/step_log.h"
 
 #include <array>
 #include <atomic>
@@ -27,10 +31,12 @@ struct WorkerConfig {
   std::int32_t max_length = 0;  // prompt and generated tokens
   std::uint64_t seed = 0;       // base of the seeds of requests that bring none
   std::vector<std::int32_t> eos_ids;
+  StepLog* step_log = nullptr;  // told what each turn costs; outlives the worker; null: nobody is
 };
 
 /// Runs requests on one device: a thread of its own that owns all request state and every resource of the engine, so none
-/// of it has a lock. Other threads leave letters in its mailbox; outputs leave through the dispatcher.
+/// of it has a lock. Other threads leave letters in its mailbox; outputs leave through the dispatcher. A turn of its loop that
+/// brings no new request and ends none allocates nothing, takes no lock and makes no system call but to wake the dispatcher.
 class Worker {
  public:
   /// Starts the thread. `kv_cache` is one of the engine's resources.
@@ -93,7 +99,8 @@ class Worker {
   void admit();
   bool launch_step();
   void complete_step();
-  void post_outputs();
+  bool post_outputs();
+  void end_turn(bool launched, bool completed);
 
   void accept(Submission submission);
   void open_row(RequestState& request);
@@ -103,10 +110,14 @@ class Worker {
   [[nodiscard]] bool make_room(const AdmitOutcome& refusal);
   void after_launch(const FlyingStep& step);
   void take_scores(const FlyingStep& step, const HostRows& rows);
-  void take_tokens(const FlyingStep& step, const HostRows& rows);
-  void take_token(RequestState& request, const HostRows& rows, std::size_t row, bool stops);
+  void find_stops(const FlyingStep& step, const HostRows& rows);
+  [[nodiscard]] bool check_stop_batched(const HostRows& rows);
+  void check_stop(const RequestView& view, const HostRows& rows);
+  void take_tokens(const HostRows& rows);
+  void take_token(RequestState& request, std::int32_t token, bool stops, const HostRows& rows,
+                  std::size_t row);
   void end_prompts(const FlyingStep& step);
-  void count_token(RequestState& request, Clock::time_point now);
+  void count_token(RequestState& request);
   [[nodiscard]] StepOutput& output_of(RequestState& request);
   void finish(RequestState& request, FinishReason reason, std::string error);
   void fail_step(const FlyingStep& step, const std::string& error);
@@ -121,14 +132,18 @@ class Worker {
   Scheduler scheduler_;
   WorkerMetrics metrics_;
   std::array<FlyingStep, Engine::kMaxInFlight> steps_;  // by epoch
-  StepMessage message_;
+  StepClock clock_;
+  IdleClock idle_clock_;
+  Clock::time_point now_;  // when the latest step's tokens were there
   std::vector<Letter> letters_;
   std::vector<RequestView> views_;
   std::vector<LoopStop> stops_;
+  std::vector<std::uint8_t> stops_row_;  // by row, during take_tokens
   bool shutting_down_ = false;
   std::atomic<bool> healthy_{true};
   std::atomic<std::int64_t> num_unfinished_{0};
-  Mailbox<Letter> mailbox_;
+  Sleeper sleeper_;
+  Mailbox<Letter> mailbox_{sleeper_};
   std::thread thread_;
 };
 

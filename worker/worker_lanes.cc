@@ -12,20 +12,25 @@ using Phase = RequestState::Phase;
 using Names = LanguageModelNames;
 
 bool Worker::launch_step() {
-  const Clock::time_point begin = Clock::now();
   FlyingStep& step = step_of(engine_->last_launched() + 1);
   AdmitOutcome outcome;
   do {
+    clock_.enter(StepPhase::kBuild);
     build_step(step, scheduler_.next_step());
     if (step.batch.empty()) {
       return false;
     }
     try {
+      idle_clock_.before_launch(engine_->stream(), engine_->last_launched() + 1);
       outcome = engine_->launch(step.batch);
+      if (outcome.ok()) {
+        idle_clock_.after_launch(engine_->stream(), engine_->last_launched());
+      }
     } catch (const DeviceError& error) {
       fail_everything(error.what());
       return false;
     } catch (const std::exception& error) {
+      idle_clock_.pause();
       fail_step(step, error.what());
       return false;
     }
@@ -33,8 +38,8 @@ bool Worker::launch_step() {
       return false;
     }
   } while (!outcome.ok());
+  clock_.enter(StepPhase::kSettle);
   after_launch(step);
-  metrics_.host_step.observe(std::chrono::duration<double>(Clock::now() - begin).count());
   return true;
 }
 

@@ -16,8 +16,14 @@ void Worker::complete_step() {
   try {
     const HostRows rows = engine_->complete();
     table_.collect(engine_->last_completed());
+    now_ = Clock::now();
+    if (const auto idle = idle_clock_.idle_before(engine_->last_completed())) {
+      metrics_.gpu_idle.observe(*idle);
+    }
+    find_stops(step, rows);
+    clock_.enter(StepPhase::kRoute);
     take_scores(step, rows);
-    take_tokens(step, rows);
+    take_tokens(rows);
     end_prompts(step);
   } catch (const DeviceError& error) {
     fail_everything(error.what());
@@ -61,7 +67,7 @@ void Worker::end_prompts(const FlyingStep& step) {
   }
 }
 
-void Worker::take_tokens(const FlyingStep& step, const HostRows& rows) {
+void Worker::find_stops(const FlyingStep& step, const HostRows& rows) {
   views_.clear();
   stops_.clear();
   for (std::size_t index = 0; index < step.lanes.size(); ++index) {
@@ -71,33 +77,69 @@ void Worker::take_tokens(const FlyingStep& step, const HostRows& rows) {
       views_.emplace_back(request->info, step.batch.metadata()[index]);
     }
   }
-  if (!engine_->submodule().check_stop_batched(views_, rows, stops_)) {
+  if (!check_stop_batched(rows)) {
+    stops_.clear();
     for (const RequestView& view : views_) {
-      for (const LoopId loop : engine_->submodule().check_stop(view, rows)) {
-        stops_.push_back({view.info().handle, loop});
-      }
-    }
-  }
-  for (std::size_t row = 0; row < rows.handles.size(); ++row) {
-    if (RequestState* request = table_.find(rows.handles[row])) {
-      --request->num_pending;
-      const bool stops = std::ranges::any_of(stops_, [&](const LoopStop& stop) {
-        return stop.handle == request->handle() && stop.loop == Names::kDecodeLoop;
-      });
-      take_token(*request, rows, row, stops);
+      check_stop(view, rows);
     }
   }
 }
 
-void Worker::take_token(RequestState& request, const HostRows& rows, std::size_t row, bool stops) {
-  const std::int32_t token = rows.find(Names::kNewToken).span<std::int32_t>()[row];
+bool Worker::check_stop_batched(const HostRows& rows) {
+  try {
+    return engine_->submodule().check_stop_batched(views_, rows, stops_);
+  } catch (const DeviceError&) {
+    throw;
+  } catch (const std::exception&) {
+    return false;  // nobody can be blamed: each request is asked alone
+  }
+}
+
+void Worker::check_stop(const RequestView& view, const HostRows& rows) {
+  const RequestHandle handle = view.info().handle;
+  try {
+    for (const LoopId loop : engine_->submodule().check_stop(view, rows)) {
+      stops_.push_back({handle, loop});
+    }
+  } catch (const DeviceError&) {
+    throw;
+  } catch (const std::exception& error) {
+    finish(*table_.find(handle), FinishReason::kError, error.what());
+  }
+}
+
+void Worker::take_tokens(const HostRows& rows) {
+  const ConstHostView tokens = rows.find(Names::kNewToken);
+  if (!tokens.defined()) {
+    return;
+  }
+  for (const LoopStop& stop : stops_) {
+    if (stop.loop == Names::kDecodeLoop) {
+      stops_row_[static_cast<std::size_t>(stop.handle.row)] = 1;
+    }
+  }
+  const auto* token = tokens.data<std::int32_t>();
+  for (std::size_t row = 0; row < rows.handles.size(); ++row) {
+    if (RequestState* request = table_.find(rows.handles[row])) {
+      --request->num_pending;
+      const bool stops = stops_row_[static_cast<std::size_t>(rows.handles[row].row)] != 0;
+      take_token(*request, token[row], stops, rows, row);
+    }
+  }
+  for (const LoopStop& stop : stops_) {
+    stops_row_[static_cast<std::size_t>(stop.handle.row)] = 0;
+  }
+}
+
+void Worker::take_token(RequestState& request, std::int32_t token, bool stops, const HostRows& rows,
+                        std::size_t row) {
   if (token < 0) {
     finish(request, FinishReason::kError, "the model gave no finite logits for this request");
     return;
   }
   request.tokens.push_back(token);
   ++request.info.num_generated;
-  count_token(request, Clock::now());
+  count_token(request);
 
   StepOutput& output = output_of(request);
   output.token = token;
@@ -106,28 +148,32 @@ void Worker::take_token(RequestState& request, const HostRows& rows, std::size_t
                               request.info.num_generated > request.info.sampling.min_tokens;
   output.shows_token = !met_stop_token || request.spec.sampling.include_stop_in_output;
   if (const int count = request.info.sampling.num_logprobs; count >= 0) {
-    append_logprobs(rows, row, token, count, output.logprobs);
+    std::vector<TokenLogprob>& logprobs = dispatcher_.message().logprobs;
+    output.first_logprob = static_cast<std::int32_t>(logprobs.size());
+    append_logprobs(rows, row, token, count, logprobs);
+    output.num_logprobs = static_cast<std::int32_t>(logprobs.size()) - output.first_logprob;
   }
   if (stops) {
     // A lane that was launched before this stop was known is computed for nothing; a length is known before.
-    metrics_.wasted_row_steps[0].add(request.num_pending);
+    metrics_.wasted(met_stop_token ? WasteReason::kStopToken : WasteReason::kLength)
+        .add(request.num_pending);
     finish(request, met_stop_token ? FinishReason::kStop : FinishReason::kLength, "");
   }
 }
 
-void Worker::count_token(RequestState& request, Clock::time_point now) {
+void Worker::count_token(RequestState& request) {
   metrics_.generation_tokens.add(1);
-  const auto seconds_since = [now](Clock::time_point then) {
+  const auto seconds_since = [now = now_](Clock::time_point then) {
     return std::chrono::duration<double>(now - then).count();
   };
   if (request.info.num_generated == 1) {
-    request.first_token = now;
+    request.first_token = now_;
     metrics_.time_to_first_token.observe(seconds_since(request.arrived));
     metrics_.prefill_time.observe(seconds_since(request.admitted));
   } else {
     metrics_.inter_token_latency.observe(seconds_since(request.last_token));
   }
-  request.last_token = now;
+  request.last_token = now_;
 }
 
 }  // namespace rigel

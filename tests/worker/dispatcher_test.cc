@@ -67,13 +67,19 @@ class DispatcherTest : public ::testing::Test {
   /// One step in which one request gets a token.
   void step(RequestId id, std::int32_t token, std::optional<FinishReason> finish = std::nullopt,
             bool shows_token = true) {
-    StepMessage message;
-    StepOutput& output = message.outputs.emplace_back();
+    StepOutput& output = dispatcher.message().outputs.emplace_back();
     output.id = id;
     output.token = token;
-    output.finish = finish;
     output.shows_token = shows_token;
-    dispatcher.post(std::move(message));
+    if (finish) {
+      end(output, *finish);
+    }
+    EXPECT_TRUE(dispatcher.post());
+  }
+  void end(StepOutput& output, FinishReason reason, std::string error = "") {
+    std::vector<RequestEnding>& endings = dispatcher.message().endings;
+    output.ending = static_cast<std::int32_t>(endings.size());
+    endings.push_back({reason, std::move(error), nullptr});
   }
   void spell(RequestId id, const std::string& word) {
     for (const char letter : word) {
@@ -130,12 +136,10 @@ TEST_F(DispatcherTest, WhatIsHeldBackForAStopStringComesAtTheEnd) {
 TEST_F(DispatcherTest, AnErrorReachesTheListenerOfItsRequestAlone) {
   const auto failed = open(RequestId{5});
   const auto fine = open(RequestId{6});
-  StepMessage message;
-  StepOutput& output = message.outputs.emplace_back();
+  StepOutput& output = dispatcher.message().outputs.emplace_back();
   output.id = RequestId{5};
-  output.finish = FinishReason::kError;
-  output.error = "broken";
-  dispatcher.post(std::move(message));
+  end(output, FinishReason::kError, "broken");
+  EXPECT_TRUE(dispatcher.post());
   step(RequestId{6}, 1, FinishReason::kLength);
   failed->wait();
   fine->wait();

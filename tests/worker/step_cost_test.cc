@@ -1,0 +1,81 @@
+// What a steady step costs the worker thread beside time: nothing.
+
+#include "worker/step_bench.h"
+#include "worker/thread_costs.h"
+
+#include "tensor/device.h"
+
+#include <gtest/gtest.h>
+
+#include <unistd.h>
+
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+namespace rigel {
+namespace {
+
+TEST(ThreadCosts, CountTheCallingThreadAlone) {
+  if (!counts_thread_costs()) {
+    GTEST_SKIP() << "under a sanitizer";
+  }
+  const ThreadCosts before = thread_costs();
+  const auto value = std::make_unique<std::vector<int>>(100);
+  std::mutex mutex;
+  { const std::lock_guard lock(mutex); }
+  ThreadCosts other;
+  std::thread([&] {
+    const ThreadCosts begin = thread_costs();
+    const auto own = std::make_unique<int>(1);
+    other = thread_costs() - begin;
+  }).join();
+  const ThreadCosts spent = thread_costs() - before;
+  EXPECT_GE(spent.allocations, 2);
+  EXPECT_LE(spent.allocations, 6);  // the thread object is this thread's
+  EXPECT_EQ(spent.locks, 1);
+  EXPECT_EQ(other.allocations, 1);
+  EXPECT_EQ(other.locks, 0);
+}
+
+TEST(SyscallCount, CountsSystemCallsWhileItLives) {
+  const SyscallCount count;
+  if (!count.works()) {
+    GTEST_SKIP() << "this kernel has no syscall user dispatch";
+  }
+  const ThreadCosts before = thread_costs();
+  EXPECT_EQ(::getppid(), ::getppid());
+  {
+    const CostsApart apart;
+    EXPECT_GT(::getppid(), -1);
+  }
+  const ThreadCosts spent = thread_costs() - before;
+  EXPECT_EQ(spent.syscalls, 2);
+  EXPECT_EQ(spent.sleeps, 1);
+}
+
+class SteadySteps : public ::testing::TestWithParam<int> {};
+
+TEST_P(SteadySteps, AllocateNothingLockNothingAndCallNoKernel) {
+  if (!Device::available() || Device::open({})->is_cuda()) {
+    GTEST_SKIP() << "of the null device";
+  }
+  if (!counts_thread_costs()) {
+    GTEST_SKIP() << "under a sanitizer";
+  }
+  const StepCost cost = measure_step(
+      {.num_rows = GetParam(), .context = 100, .num_timed = 20, .num_counted = 1000});
+  EXPECT_EQ(cost.device, "null");
+  EXPECT_EQ(cost.costs.allocations, 0);
+  EXPECT_EQ(cost.costs.locks, 0);
+  if (cost.counts_syscalls) {
+    EXPECT_EQ(cost.costs.syscalls, 0);
+  }
+  EXPECT_GT(cost.host_us, 0.0);
+}
+
+INSTANTIATE_TEST_SUITE_P(Rows, SteadySteps, ::testing::Values(1, 7, 64));
+
+}  // namespace
+}  // namespace rigel

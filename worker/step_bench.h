@@ -1,0 +1,35 @@
+#pragma once
+
+#include "engine/step_clock.h"
+#include "worker/thread_costs.h"
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+
+namespace rigel {
+
+struct StepBenchCase {
+  std::int32_t num_rows = 1;
+  std::int32_t context = 1024;  // tokens of every row when the measurement begins
+  std::size_t num_timed = 400;
+  std::size_t num_counted = 1000;  // steps whose allocations, locks and system calls are counted
+};
+
+/// What a steady decode step costs the worker thread.
+struct StepCost {
+  double host_us = 0.0;                           // without waiting
+  std::array<double, kNumStepPhases> phase_us{};  // by StepPhase; their sum without the wait is host_us
+  ThreadCosts costs;                              // of all counted steps together
+  bool counts_syscalls = false;                   // false: costs.syscalls says nothing here
+  std::string device;                             // "null" or a GPU's name
+};
+
+/// Runs `num_rows` requests of a synthetic model through a worker, its engine and its dispatcher, one step ahead, on a device that
+/// computes nothing (on CUDA: on the GPU), and measures decode steps in which every row takes part. Rows are at different places
+/// in their pages. Times are means over the middle fifth of the timed steps, ordered by their total, so that a step in which
+/// the thread lost its core does not count. Throws DeviceError, and std::runtime_error where a request fails.
+[[nodiscard]] StepCost measure_step(const StepBenchCase& what);
+
+}  // namespace rigel

@@ -1,0 +1,55 @@
+#pragma once
+
+#include "engine/step_clock.h"
+#include "worker/thread_costs.h"
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+namespace rigel {
+
+/// One turn of the worker's loop.
+struct StepSample {
+  std::size_t num_lanes = 0;   // of the step that was launched; 0: none was
+  bool decodes_only = false;   // every lane was a decode lane
+  StepClock::Seconds seconds{};
+  ThreadCosts costs;  // of the worker thread so far, this turn included
+};
+
+/// Keeps what steady steps cost the worker: turns that launch a decode step of `num_lanes` lanes. The first ones are timed as
+/// they are, during the later ones system calls are counted. Thread: the worker, until `wait` returns.
+class StepLog {
+ public:
+  /// The first `num_skipped` such turns are not kept.
+  StepLog(std::size_t num_lanes, std::size_t num_skipped, std::size_t num_timed,
+          std::size_t num_counted);
+
+  void record(const StepSample& sample);
+  /// Ends what record may have begun on the worker thread.
+  void close();
+
+  /// Blocks until the log is full or closed; false where it was closed before. Thread: any but the worker.
+  [[nodiscard]] bool wait() const;
+  [[nodiscard]] std::span<const StepSample> timed() const;
+  [[nodiscard]] std::span<const StepSample> counted() const;
+  /// False where this kernel cannot count system calls.
+  [[nodiscard]] bool counts_syscalls() const { return counts_syscalls_; }
+
+ private:
+  enum class State : std::int32_t { kOpen, kFull, kClosed };
+
+  std::size_t num_lanes_;
+  std::size_t num_skipped_;
+  std::size_t num_timed_;
+  std::size_t capacity_;
+  std::vector<StepSample> samples_;
+  std::optional<SyscallCount> syscall_count_;
+  bool counts_syscalls_ = false;
+  std::atomic<State> state_{State::kOpen};
+};
+
+}  // namespace rigel
