@@ -29,6 +29,7 @@ struct CommandLine {
   RenderOptions render;
   InspectOptions inspect;
   BenchThroughputOptions bench;
+  BenchStepOptions bench_step;
   std::function<int()> command;
 };
 
@@ -254,6 +255,29 @@ void add_inspect(CLI::App& app, CommandLine& line) {
   });
 }
 
+void add_bench_step(CLI::App& bench, CommandLine& line) {
+  CLI::App& step = *bench.add_subcommand(
+      "step", "what a decode step costs the host, on a device that computes nothing");
+  BenchStepOptions& options = line.bench_step;
+  step.add_option("--rows", options.rows, "requests of a step, with commas between")
+      ->delimiter(',')
+      ->allow_extra_args(false)
+      ->check(CLI::Range(1, 4096))
+      ->capture_default_str();
+  step.add_option("--context", options.context, "tokens of each request, with commas between")
+      ->delimiter(',')
+      ->allow_extra_args(false)
+      ->check(CLI::Range(1, 1 << 20))
+      ->capture_default_str();
+  step.add_option("--steps", options.num_counted,
+                  "whose allocations, locks and system calls are counted")
+      ->check(CLI::Range(1, 1 << 20))
+      ->capture_default_str();
+  step.add_flag("--json", options.json, "one JSON object");
+  add_program_options(step, line);
+  step.callback([&line] { line.command = [&line] { return run_bench_step(line.bench_step); }; });
+}
+
 void add_bench(CLI::App& app, CommandLine& line) {
   CLI::App& bench = *app.add_subcommand("bench", "measurements");
   bench.require_subcommand(1);
@@ -281,6 +305,7 @@ void add_bench(CLI::App& app, CommandLine& line) {
       return run_bench_throughput(line.bench);
     };
   });
+  add_bench_step(bench, line);
 }
 
 int run_guarded(const std::function<int()>& command) {

@@ -75,6 +75,13 @@ struct BenchThroughputOptions {
   bool json = false;
 };
 
+struct BenchStepOptions {
+  std::vector<int> rows = {1, 8, 64, 128, 256, 512, 1024};
+  std::vector<int> context = {1024, 131072};
+  int num_counted = 1000;  // steps whose allocations, locks and system calls are counted
+  bool json = false;
+};
+
 /// The commands. Data goes to stdout, everything else to stderr. They return the exit code; std::invalid_argument is a
 /// wrong usage, any other exception a failure.
 int run_serve(const ServeOptions& options);
@@ -85,5 +92,6 @@ int run_detokenize(const TextOptions& options);
 int run_render(const RenderOptions& options);
 int run_inspect(const InspectOptions& options);
 int run_bench_throughput(const BenchThroughputOptions& options);
+int run_bench_step(const BenchStepOptions& options);
 
 }  // namespace rigel::server
