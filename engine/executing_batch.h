@@ -23,6 +23,13 @@ class ExecutingBatch {
     metadata_.push_back(std::move(metadata));
     inputs_.push_back(&inputs);
   }
+  /// The same with the loop counters as the only metadata, made in place: what a decode lane needs.
+  LoopCounters& add(RequestHandle handle, const RequestInfo& info, const NodeInputs& inputs) {
+    handles_.push_back(handle);
+    infos_.push_back(&info);
+    inputs_.push_back(&inputs);
+    return metadata_.emplace_back().loop_counters;
+  }
   /// The same, for a row that lives as long as the step.
   void add(RequestHandle handle, const RequestInfo& info, InputMetadata metadata,
            std::unique_ptr<NodeInputs> inputs) {

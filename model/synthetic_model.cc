@@ -57,7 +57,8 @@ ModelFiles synthetic_model_files(std::int32_t max_length) {
   config.num_layers = 1;
   config.num_heads = 1;
   config.num_kv_heads = 1;
-  config.head_dim = 8;  // a page is 512 bytes: a thousand rows of 128k tokens fit on a small machine
+  config.head_dim =
+      8;  // a page is 512 bytes: a thousand rows of 128k tokens fit on a small machine
   config.intermediate_size = 32;
   config.vocab_size = 256;
   config.max_position_embeddings = max_length;

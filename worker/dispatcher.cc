@@ -104,12 +104,9 @@ void Dispatcher::reserve(std::size_t num_outputs) {
   }
 }
 
-StepMessage& Dispatcher::message() {
-  if (!filling_) {
-    worker_sleeper_.sleep_until([this] { return !messages_.full(); });
-    filling_ = true;
-  }
-  return messages_.back();
+void Dispatcher::await_place() {
+  worker_sleeper_.sleep_until([this] { return !messages_.full(); });
+  filling_ = true;
 }
 
 bool Dispatcher::post() {

@@ -83,7 +83,12 @@ class Dispatcher {
   void reserve(std::size_t num_outputs);
   /// The message to be filled: empty, or what was put into it since the last post. Waits while the dispatcher is kMaxBehind
   /// steps behind; it never waits for the worker, so it catches up.
-  [[nodiscard]] StepMessage& message();
+  [[nodiscard]] StepMessage& message() {
+    if (!filling_) {
+      await_place();
+    }
+    return messages_.back();
+  }
   /// Hands the message over. False, and nothing happens, where there is none or an empty one.
   bool post();
 
@@ -94,6 +99,7 @@ class Dispatcher {
   struct Shutdown {};
   using Letter = std::variant<OutputStream, Shutdown>;
 
+  void await_place();
   void run();
   [[nodiscard]] bool read_mail(std::vector<Letter>& letters);
   void deliver(StepMessage& message);

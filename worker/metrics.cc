@@ -34,14 +34,15 @@ HistogramRecorder::HistogramRecorder(std::span<const double> bounds) : num_bound
   std::ranges::copy(bounds, bounds_.begin());
 }
 
-void HistogramRecorder::observe(double value) {
+void HistogramRecorder::observe(double value, std::uint64_t count) {
   std::size_t bucket = 0;
   while (bucket < num_bounds_ && value > bounds_[bucket]) {
     ++bucket;
   }
-  counts_[bucket].store(counts_[bucket].load(std::memory_order_relaxed) + 1,
+  counts_[bucket].store(counts_[bucket].load(std::memory_order_relaxed) + count,
                         std::memory_order_relaxed);
-  sum_.store(sum_.load(std::memory_order_relaxed) + value, std::memory_order_relaxed);
+  sum_.store(sum_.load(std::memory_order_relaxed) + value * static_cast<double>(count),
+             std::memory_order_relaxed);
 }
 
 Histogram HistogramRecorder::snapshot() const {

@@ -29,7 +29,7 @@ class HistogramRecorder {
   static constexpr std::size_t kMaxBounds = 24;
 
   explicit HistogramRecorder(std::span<const double> bounds);
-  void observe(double value);
+  void observe(double value, std::uint64_t count = 1);
   [[nodiscard]] Histogram snapshot() const;
 
  private:

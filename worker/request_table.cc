@@ -31,8 +31,4 @@ RequestState* RequestTable::find(RequestId id) const {
   return entry == by_id_.end() ? nullptr : entry->second.get();
 }
 
-RequestState* RequestTable::find(RequestHandle handle) const {
-  return rows_.is_open(handle) ? owners_[static_cast<std::size_t>(handle.row)] : nullptr;
-}
-
 }  // namespace rigel

@@ -17,7 +17,7 @@ namespace rigel {
 using Clock = std::chrono::steady_clock;
 
 /// A request inside the worker, from acceptance to its last output. Thread: worker.
-struct RequestState {
+struct alignas(64) RequestState {
   enum class Phase : std::uint8_t {
     kWaiting,    // no row yet
     kPrefill,    // its tokens are being put into the cache
@@ -25,16 +25,18 @@ struct RequestState {
     kPreempted,  // has a row, lost its pages; starts over when there is room
   };
 
+  // What every decode step touches stands together.
   RequestId id{};
-  GenerationRequest spec;
-  RequestInfo info;
   std::vector<std::int32_t> tokens;  // prompt, then what was generated
+  Clock::time_point last_token;
+  std::int32_t num_computed = 0;  // tokens whose keys and values were launched
+  std::int32_t num_pending = 0;   // tokens that steps in flight sample for it
   Phase phase = Phase::kWaiting;
-  bool cancel_requested = false;
+  RequestInfo info;
 
+  GenerationRequest spec;
+  bool cancel_requested = false;
   std::unique_ptr<NodeInputs> whole_row;  // all tokens of this prefill, prepared once
-  std::int32_t num_computed = 0;          // tokens whose keys and values were launched
-  std::int32_t num_pending = 0;           // tokens that steps in flight sample for it
   std::uint64_t admission_number = 0;     // order of admission; the oldest is never preempted
   std::int32_t num_preemptions = 0;
   PromptScores scores;
@@ -42,7 +44,6 @@ struct RequestState {
   Clock::time_point arrived;
   Clock::time_point admitted;
   Clock::time_point first_token;
-  Clock::time_point last_token;
 
   [[nodiscard]] RequestHandle handle() const { return info.handle; }
   [[nodiscard]] std::int32_t num_tokens() const { return static_cast<std::int32_t>(tokens.size()); }
@@ -78,7 +79,9 @@ class RequestTable {
   /// Null where the request has ended.
   [[nodiscard]] RequestState* find(RequestId id) const;
   /// Null where the row has another owner by now.
-  [[nodiscard]] RequestState* find(RequestHandle handle) const;
+  [[nodiscard]] RequestState* find(RequestHandle handle) const {
+    return rows_.is_open(handle) ? owners_[static_cast<std::size_t>(handle.row)] : nullptr;
+  }
   /// Some request. Requires size() > 0.
   [[nodiscard]] RequestState& any() const { return *by_id_.begin()->second; }
   [[nodiscard]] std::size_t size() const { return by_id_.size(); }

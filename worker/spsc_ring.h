@@ -26,9 +26,7 @@ class SpscRing {
   }
 
   // Thread: the one that reads.
-  [[nodiscard]] std::uint64_t num_filled() const {
-    return filled_.load(std::memory_order_seq_cst);
-  }
+  [[nodiscard]] std::uint64_t num_filled() const { return filled_.load(std::memory_order_seq_cst); }
   [[nodiscard]] std::uint64_t num_read() const { return read_.load(std::memory_order_relaxed); }
   /// The oldest value that was handed over. Requires num_read() < num_filled().
   [[nodiscard]] T& front() { return slots_[num_read() % N]; }

@@ -19,11 +19,12 @@ struct StepBenchCase {
 
 /// What a steady decode step costs the worker thread.
 struct StepCost {
-  double host_us = 0.0;                           // without waiting
-  std::array<double, kNumStepPhases> phase_us{};  // by StepPhase; their sum without the wait is host_us
-  ThreadCosts costs;                              // of all counted steps together
-  bool counts_syscalls = false;                   // false: costs.syscalls says nothing here
-  std::string device;                             // "null" or a GPU's name
+  double host_us = 0.0;  // without waiting
+  std::array<double, kNumStepPhases>
+      phase_us{};                // by StepPhase; their sum without the wait is host_us
+  ThreadCosts costs;             // of all counted steps together
+  bool counts_syscalls = false;  // false: costs.syscalls says nothing here
+  std::string device;            // "null" or a GPU's name
 };
 
 /// Runs `num_rows` requests of a synthetic model through a worker, its engine and its dispatcher, one step ahead, on a device that

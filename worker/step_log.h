@@ -14,8 +14,8 @@ namespace rigel {
 
 /// One turn of the worker's loop.
 struct StepSample {
-  std::size_t num_lanes = 0;   // of the step that was launched; 0: none was
-  bool decodes_only = false;   // every lane was a decode lane
+  std::size_t num_lanes = 0;  // of the step that was launched; 0: none was
+  bool decodes_only = false;  // every lane was a decode lane
   StepClock::Seconds seconds{};
   ThreadCosts costs;  // of the worker thread so far, this turn included
 };

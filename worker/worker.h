@@ -85,7 +85,7 @@ class Worker {
     std::int32_t num_tokens = 0;
     bool samples = false;
     bool ends_prompt = false;
-    std::optional<PromptScoring> scoring;  // of the lane's tokens, where they are a prompt's
+    std::optional<PromptScoring> scoring = {};  // of the lane's tokens, where they are a prompt's
   };
   /// A step from its schedule to its completion.
   struct FlyingStep {
@@ -106,7 +106,7 @@ class Worker {
   void open_row(RequestState& request);
   [[nodiscard]] FlyingStep& step_of(Epoch epoch) { return steps_[epoch % steps_.size()]; }
   void build_step(FlyingStep& step, std::span<const Scheduler::Share> shares);
-  [[nodiscard]] bool add_lane(FlyingStep& step, const Scheduler::Share& share);
+  [[nodiscard]] bool add_prefill_lane(FlyingStep& step, const Scheduler::Share& share);
   [[nodiscard]] bool make_room(const AdmitOutcome& refusal);
   void after_launch(const FlyingStep& step);
   void take_scores(const FlyingStep& step, const HostRows& rows);
@@ -116,8 +116,10 @@ class Worker {
   void take_tokens(const HostRows& rows);
   void take_token(RequestState& request, std::int32_t token, bool stops, const HostRows& rows,
                   std::size_t row);
+  void take_logprobs(const HostRows& rows, std::size_t row, int num_top, StepOutput& output);
   void end_prompts(const FlyingStep& step);
   void count_token(RequestState& request);
+  void count_latencies();
   [[nodiscard]] StepOutput& output_of(RequestState& request);
   void finish(RequestState& request, FinishReason reason, std::string error);
   void fail_step(const FlyingStep& step, const std::string& error);
@@ -134,7 +136,9 @@ class Worker {
   std::array<FlyingStep, Engine::kMaxInFlight> steps_;  // by epoch
   StepClock clock_;
   IdleClock idle_clock_;
-  Clock::time_point now_;  // when the latest step's tokens were there
+  Clock::time_point now_;              // when the latest step's tokens were there
+  Clock::time_point same_last_token_;  // of the num_same_ requests whose latency is not counted yet
+  std::uint64_t num_same_ = 0;
   std::vector<Letter> letters_;
   std::vector<RequestView> views_;
   std::vector<LoopStop> stops_;

@@ -63,36 +63,33 @@ void Worker::build_step(FlyingStep& step, std::span<const Scheduler::Share> shar
   step.batch.clear();
   step.lanes.clear();
   step.batch.walk = Names::kDecode;
+  const NodeInputs* decode_row = engine_->submodule().uniform_row_inputs(Names::kDecode);
   for (const Scheduler::Share& share : shares) {
     RequestState& request = *share.request;
-    const bool prefills = request.phase == Phase::kPrefill;
-    const bool ends_prompt =
-        prefills && request.num_computed + share.num_tokens == request.num_tokens();
-    const FlyingLane lane{.handle = request.handle(),
-                          .num_tokens = share.num_tokens,
-                          .samples = !prefills || (ends_prompt && request.info.max_tokens > 0),
-                          .ends_prompt = ends_prompt,
-                          .scoring = prefills && request.info.num_generated == 0
-                                         ? request.info.scoring
-                                         : std::nullopt};
-    if (add_lane(step, share)) {
+    if (request.phase == Phase::kDecode) {
+      step.batch.add(request.handle(), request.info, *decode_row)
+          .set(Names::kDecodeLoop, request.num_launched_tokens());
+      step.lanes.push_back({.handle = request.handle(), .num_tokens = 1, .samples = true});
+      continue;
+    }
+    const bool ends_prompt = request.num_computed + share.num_tokens == request.num_tokens();
+    const FlyingLane lane{
+        .handle = request.handle(),
+        .num_tokens = share.num_tokens,
+        .samples = ends_prompt && request.info.max_tokens > 0,
+        .ends_prompt = ends_prompt,
+        .scoring = request.info.num_generated == 0 ? request.info.scoring : std::nullopt};
+    if (add_prefill_lane(step, share)) {
       step.lanes.push_back(lane);
-      if (prefills) {
-        step.batch.walk = Names::kMixed;
-      }
+      step.batch.walk = Names::kMixed;
     }
   }
 }
 
-bool Worker::add_lane(FlyingStep& step, const Scheduler::Share& share) {
+bool Worker::add_prefill_lane(FlyingStep& step, const Scheduler::Share& share) {
   RequestState& request = *share.request;
   InputMetadata metadata;
   metadata.loop_counters.set(Names::kDecodeLoop, request.num_launched_tokens());
-  if (request.phase == Phase::kDecode) {
-    step.batch.add(request.handle(), request.info, std::move(metadata),
-                   *engine_->submodule().uniform_row_inputs(Names::kDecode));
-    return true;
-  }
   try {
     const RequestView view(request.info, metadata);
     if (request.whole_row == nullptr) {

@@ -119,13 +119,17 @@ void Worker::take_tokens(const HostRows& rows) {
     }
   }
   const auto* token = tokens.data<std::int32_t>();
+  std::int64_t num_taken = 0;
   for (std::size_t row = 0; row < rows.handles.size(); ++row) {
     if (RequestState* request = table_.find(rows.handles[row])) {
       --request->num_pending;
+      num_taken += token[row] >= 0 ? 1 : 0;
       const bool stops = stops_row_[static_cast<std::size_t>(rows.handles[row].row)] != 0;
       take_token(*request, token[row], stops, rows, row);
     }
   }
+  count_latencies();
+  metrics_.generation_tokens.add(num_taken);
   for (const LoopStop& stop : stops_) {
     stops_row_[static_cast<std::size_t>(stop.handle.row)] = 0;
   }
@@ -141,19 +145,17 @@ void Worker::take_token(RequestState& request, std::int32_t token, bool stops, c
   ++request.info.num_generated;
   count_token(request);
 
-  StepOutput& output = output_of(request);
+  StepOutput& output = dispatcher_.message().outputs.emplace_back();
+  output.id = request.id;
   output.token = token;
-  const auto& stop_ids = request.info.sampling.stop_token_ids;
-  const bool met_stop_token = stops && std::ranges::find(stop_ids, token) != stop_ids.end() &&
-                              request.info.num_generated > request.info.sampling.min_tokens;
-  output.shows_token = !met_stop_token || request.spec.sampling.include_stop_in_output;
   if (const int count = request.info.sampling.num_logprobs; count >= 0) {
-    std::vector<TokenLogprob>& logprobs = dispatcher_.message().logprobs;
-    output.first_logprob = static_cast<std::int32_t>(logprobs.size());
-    append_logprobs(rows, row, token, count, logprobs);
-    output.num_logprobs = static_cast<std::int32_t>(logprobs.size()) - output.first_logprob;
+    take_logprobs(rows, row, count, output);
   }
   if (stops) {
+    const auto& stop_ids = request.info.sampling.stop_token_ids;
+    const bool met_stop_token = request.info.num_generated > request.info.sampling.min_tokens &&
+                                std::ranges::find(stop_ids, token) != stop_ids.end();
+    output.shows_token = !met_stop_token || request.spec.sampling.include_stop_in_output;
     // A lane that was launched before this stop was known is computed for nothing; a length is known before.
     metrics_.wasted(met_stop_token ? WasteReason::kStopToken : WasteReason::kLength)
         .add(request.num_pending);
@@ -161,8 +163,14 @@ void Worker::take_token(RequestState& request, std::int32_t token, bool stops, c
   }
 }
 
+void Worker::take_logprobs(const HostRows& rows, std::size_t row, int num_top, StepOutput& output) {
+  std::vector<TokenLogprob>& logprobs = dispatcher_.message().logprobs;
+  output.first_logprob = static_cast<std::int32_t>(logprobs.size());
+  append_logprobs(rows, row, output.token, num_top, logprobs);
+  output.num_logprobs = static_cast<std::int32_t>(logprobs.size()) - output.first_logprob;
+}
+
 void Worker::count_token(RequestState& request) {
-  metrics_.generation_tokens.add(1);
   const auto seconds_since = [now = now_](Clock::time_point then) {
     return std::chrono::duration<double>(now - then).count();
   };
@@ -171,9 +179,22 @@ void Worker::count_token(RequestState& request) {
     metrics_.time_to_first_token.observe(seconds_since(request.arrived));
     metrics_.prefill_time.observe(seconds_since(request.admitted));
   } else {
-    metrics_.inter_token_latency.observe(seconds_since(request.last_token));
+    // Requests that got their last token from the same step share its time: they are counted together.
+    if (request.last_token != same_last_token_) {
+      count_latencies();
+      same_last_token_ = request.last_token;
+    }
+    ++num_same_;
   }
   request.last_token = now_;
+}
+
+void Worker::count_latencies() {
+  if (num_same_ > 0) {
+    const std::chrono::duration<double> latency = now_ - same_last_token_;
+    metrics_.inter_token_latency.observe(latency.count(), num_same_);
+    num_same_ = 0;
+  }
 }
 
 }  // namespace rigel

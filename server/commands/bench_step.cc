@@ -98,8 +98,8 @@ void print_table(const BenchStepOptions& options, const std::vector<Measured>& r
 int run_bench_step(const BenchStepOptions& options) {
   ProgressBar bar("measuring", "runs");
   std::vector<Measured> runs;
-  const auto num_runs =
-      static_cast<std::int64_t>(options.rows.size()) * static_cast<std::int64_t>(options.context.size());
+  const auto num_runs = static_cast<std::int64_t>(options.rows.size()) *
+                        static_cast<std::int64_t>(options.context.size());
   for (const int context : options.context) {
     for (const int rows : options.rows) {
       bar.show(static_cast<std::int64_t>(runs.size()), num_runs);

@@ -75,6 +75,11 @@ ServiceMetrics FakeService::metrics() const {
   metrics.finished = {3, 2, 1, 0};
   metrics.time_to_first_token_seconds = {
       .bounds = {0.001, 0.5}, .counts = {2, 1, 1}, .sum = 1.25, .count = 4};
+  metrics.wasted_row_steps = {4, 5, 0};
+  const Histogram step = {.bounds = {1e-5}, .counts = {2, 1}, .sum = 0.5, .count = 3};
+  metrics.host_step_seconds = {{"build", step}, {"total", step}};
+  metrics.gpu_idle_between_steps_seconds = {
+      .bounds = {0.0}, .counts = {6, 1}, .sum = 0.25, .count = 7};
   metrics.memory_bytes = {{"weights", 1000}, {"kv_cache", 2000}};
   return metrics;
 }

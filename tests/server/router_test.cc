@@ -387,6 +387,19 @@ TEST(Router, ShowsMetricsUnderVllmsNames) {
   EXPECT_THAT(text,
               HasSubstr("vllm:time_to_first_token_seconds_bucket" + labels + R"(,le="+Inf"} 4)"));
   EXPECT_THAT(text, HasSubstr("vllm:time_to_first_token_seconds_sum" + labels + "} 1.25\n"));
+  EXPECT_THAT(text, HasSubstr("# TYPE rigel:host_step_seconds histogram\n"));
+  EXPECT_EQ(text.find("# TYPE rigel:host_step_seconds"),
+            text.rfind("# TYPE rigel:host_step_seconds"))
+      << "a family is declared once, whatever labels it has";
+  EXPECT_THAT(text, HasSubstr("rigel:host_step_seconds_bucket" + labels +
+                              R"(,phase="build",le="1e-05"} 2)"));
+  EXPECT_THAT(text, HasSubstr("rigel:host_step_seconds_count" + labels + R"(,phase="total"} 3)"));
+  EXPECT_THAT(text, HasSubstr("rigel:gpu_idle_between_steps_seconds_sum" + labels + "} 0.25\n"));
+  EXPECT_THAT(text,
+              HasSubstr("rigel:wasted_row_steps_total" + labels + R"(,reason="stop_token"} 4)"));
+  EXPECT_THAT(text,
+              HasSubstr("rigel:wasted_row_steps_total" + labels + R"(,reason="stop_string"} 5)"));
+  EXPECT_THAT(text, HasSubstr("rigel:wasted_row_steps_total" + labels + R"(,reason="length"} 0)"));
   EXPECT_THAT(text, HasSubstr("rigel:memory_bytes" + labels + R"(,part="kv_cache"} 2000)"));
 }
 

@@ -82,7 +82,8 @@ TEST(Mailbox, C_12_no_wake_up_is_lost) {
   });
   std::vector<int> letters;
   for (int round = 0; round < kNumRounds; ++round) {
-    to_there.put(round);  // each side sleeps until the other answers: one lost wake-up and this never ends
+    to_there.put(
+        round);  // each side sleeps until the other answers: one lost wake-up and this never ends
     to_here.wait_and_take(letters);
     ASSERT_THAT(letters, ElementsAre(round + 1));
   }

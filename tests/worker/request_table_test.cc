@@ -26,6 +26,20 @@ TEST(RequestTable, T_WK_13_a_row_reused_at_once_does_not_answer_to_its_earlier_o
   EXPECT_EQ(table.find(second.handle()), &second);
 }
 
+TEST(RequestTable, C_7_no_handle_comes_back_with_its_row) {
+  RequestTable table(1);
+  std::vector<RequestHandle> earlier;
+  for (std::uint64_t id = 1; id <= 200; ++id) {
+    RequestState& request = accept(table, id);
+    table.assign_row(request);
+    for (const RequestHandle handle : earlier) {
+      ASSERT_EQ(table.find(handle), nullptr);
+    }
+    earlier.push_back(request.handle());
+    table.release(request);
+  }
+}
+
 TEST(RequestTable, RowsRunOutAndComeBack) {
   RequestTable table(2);
   RequestState& a = accept(table, 1);

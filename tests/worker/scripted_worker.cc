@@ -102,17 +102,16 @@ void ScriptedModel::forward(const ModelInputsFromEngine& inputs, BatchedModelOut
   for (std::size_t lane = 0; lane < inputs.handles.size(); ++lane) {
     if (inputs.inputs[lane]->is_final_chunk() && inputs.infos[lane]->max_tokens > 0) {
       outputs.push_row_handle(inputs.handles[lane]);
-      slot.sampled.push_back(
-          script_.token(inputs.infos[lane]->seed,
-                        inputs.metadata[lane].loop_counters.count(Names::kDecodeLoop)));
+      slot.sampled.push_back(script_.token(
+          inputs.infos[lane]->seed, inputs.metadata[lane].loop_counters.count(Names::kDecodeLoop)));
     }
   }
   const StreamRef stream = inputs.context->stream();
   enqueue_host_function(stream, "scripted", run, &slot);
   if (!slot.sampled.empty()) {
-    outputs.add_rows(Names::kNewToken,
-                     slot.tokens.device_view(
-                         Dtype::kI32, {static_cast<std::int64_t>(slot.sampled.size())}));
+    outputs.add_rows(
+        Names::kNewToken,
+        slot.tokens.device_view(Dtype::kI32, {static_cast<std::int64_t>(slot.sampled.size())}));
   }
 }
 
@@ -131,8 +130,7 @@ std::vector<LoopId> ScriptedModel::check_stop(const RequestView& request,
   const RequestInfo& info = request.info();
   const std::int32_t count = request.loop_count(Names::kDecodeLoop) + 1;
   const bool stops = std::ranges::count(info.sampling.stop_token_ids, token) > 0 ||
-                     count >= info.max_tokens ||
-                     info.num_prompt_tokens + count >= info.max_length;
+                     count >= info.max_tokens || info.num_prompt_tokens + count >= info.max_length;
   return stops ? std::vector{Names::kDecodeLoop} : std::vector<LoopId>{};
 }
 
@@ -212,11 +210,11 @@ void ScriptedWorkerTest::start(const ScriptedWorkerOptions& options) {
   auto engine = std::make_unique<Engine>(
       *device, std::make_unique<ScriptedModel>(*device, script, options.num_rows),
       std::move(resources), EngineConfig{.staging_bytes = 64 * 1024});
-  dispatcher = std::make_unique<Dispatcher>(
-      options.tokenizer, [this](RequestId id, std::int32_t num_tokens) {
-        worker->end_at_stop_string(id, num_tokens);
-        after_stop_string();
-      });
+  dispatcher = std::make_unique<Dispatcher>(options.tokenizer,
+                                            [this](RequestId id, std::int32_t num_tokens) {
+                                              worker->end_at_stop_string(id, num_tokens);
+                                              after_stop_string();
+                                            });
   worker = std::make_unique<Worker>(std::move(engine), *kv_cache,
                                     WorkerConfig{.one_step_ahead = options.one_step_ahead,
                                                  .num_rows = options.num_rows,

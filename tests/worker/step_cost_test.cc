@@ -1,12 +1,10 @@
 // What a steady step costs the worker thread beside time: nothing.
 
+#include "tensor/device.h"
 #include "worker/step_bench.h"
 #include "worker/thread_costs.h"
 
-#include "tensor/device.h"
-
 #include <gtest/gtest.h>
-
 #include <unistd.h>
 
 #include <memory>
@@ -64,8 +62,8 @@ TEST_P(SteadySteps, AllocateNothingLockNothingAndCallNoKernel) {
   if (!counts_thread_costs()) {
     GTEST_SKIP() << "under a sanitizer";
   }
-  const StepCost cost = measure_step(
-      {.num_rows = GetParam(), .context = 100, .num_timed = 20, .num_counted = 1000});
+  const StepCost cost =
+      measure_step({.num_rows = GetParam(), .context = 100, .num_timed = 20, .num_counted = 1000});
   EXPECT_EQ(cost.device, "null");
   EXPECT_EQ(cost.costs.allocations, 0);
   EXPECT_EQ(cost.costs.locks, 0);

@@ -12,9 +12,9 @@ namespace rigel {
 namespace {
 
 using testing::Answer;
-using testing::ScriptedWorkerTest;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using testing::ScriptedWorkerTest;
 
 using WorkerLoop = ScriptedWorkerTest;
 
