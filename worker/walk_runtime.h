@@ -1,0 +1,176 @@
+#pragma once
+
+#include "engine/contract/request_info.h"
+#include "engine/contract/submodule.h"
+#include "model/walk/program.h"
+#include "worker/walk_columns.h"
+#include "worker/walk_state.h"
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+namespace rigel {
+
+/// Where each request stands in its walks: which inputs have arrived, which nodes could run, what the next iteration waits
+/// for. One iteration of the worker, with step N in flight:
+///
+///   targets(N.node, N.handles[0], targets);                    // build N+1: who could run ahead, and on what
+///   speculate(N.node, targets[0].node, N.handles, room, offers, rows);
+///   pop(node, fresh handles, check_ready = true);              //   and fresh rows of the same node behind them
+///   commit(rows.id, {}, offers, returned)                      // N+1 is launched (abandon(...): it is not)
+///   ... N completes ...
+///   land(N.node, N.handles, wasted);                           // lanes that a loop's end has overtaken drop out here
+///   stop_loops(N.node, stops, stopped);                        // from check_stop, for what is left
+///   route({N.node, handles, outputs}, routed);                 // values move on, loops advance or end
+///   update_loop_counters(N.node.walk, handles, infos);
+///   ... send `routed`, set_walk or remove_request where a walk has finished ...
+///   ready_nodes(...) and pop(...)                              // where there was nothing to speculate on
+///
+/// A step that is not run: push_back gives popped rows back, set_in_flight(..., false) ends committed ones. A non-final part of
+/// a long prompt is popped and pushed back once it is launched, and only the last part lands.
+///
+/// A speculated row's stop is known one step late. Such a stop ends the loop with the iteration in hand; the steps ahead of it
+/// are then worthless, and `land` says so for exactly those steps. Nothing else has to remember it.
+///
+/// Dead handles: `land` calls their lanes wasted and set_in_flight(..., false) passes over them, since a request may be removed
+/// while a step that carries it is in flight; elsewhere they are an error (CheckError), as are unknown nodes and walks.
+///
+/// Thread: worker. Cost: some ns a row for each call where values stay on the device; no heap once warm.
+class WalkRuntime {
+ public:
+  /// `program` outlives the runtime.
+  WalkRuntime(const walk::Program& program, std::int32_t num_rows);
+
+  // Requests.
+  /// Opens a partition of a request and starts `walk` (idempotent for a partition that is open).
+  void add_request(RequestHandle handle, PartitionId partition, WalkId walk);
+  /// Drops all that it holds. The row may have a new owner at once.
+  void remove_request(RequestHandle handle);
+  [[nodiscard]] bool contains(RequestHandle handle) const;
+  /// Begins a new pass: inputs, loops and counters start anew. Steps of the walk before may still be in flight, unless that is
+  /// the same walk: their values then go only to the client, to streams and to persistence, and nowhere if they were ahead of
+  /// a walk that is over.
+  void set_walk(RequestHandle handle, WalkId walk);
+  /// The request's own bound of a loop, and the iteration at which it (re)starts, before the loop's first step.
+  void set_loop(RequestHandle handle, WalkId walk, LoopId loop, std::int32_t max_iters,
+                std::int32_t iteration = 0);
+
+  // Inputs from outside.
+  /// Takes in what fits and moves its tensors; writes the indices of the others to `refused`. `can_buffer`: an input that is
+  /// there already may wait for the next iteration. A stream's chunk (`is_streaming`) is never buffered, and is taken only
+  /// when the node waits for nothing else than chunks.
+  void ingest(std::span<WalkInput> inputs, bool can_buffer, bool is_streaming,
+              std::vector<std::uint32_t>& refused);
+
+  // Scheduling.
+  /// Nodes with requests that could run now, in program order, without the rows of `exclude`. `target`: only that node;
+  /// `exclude_target`: all but that one.
+  void ready_nodes(const RowSet* exclude, std::optional<WalkNode> target,
+                   std::optional<WalkNode> exclude_target, ReadyNodes& ready) const;
+  [[nodiscard]] bool has_ready_excluding(WalkNode node) const;
+  /// Takes requests out of the ready set for a step. With `check_ready` it takes all of them or none (false); without it a
+  /// request that is not ready is an error.
+  [[nodiscard]] bool pop(WalkNode node, std::span<const RequestHandle> handles, bool check_ready);
+  /// Undoes a pop; inputs are still in place.
+  void push_back(WalkNode node, std::span<const RequestHandle> handles);
+  /// Adds what has arrived at a node to `signals`, without tensors where it came without. Handles are shared.
+  void gather_inputs(WalkNode node, RequestHandle handle, SignalMap& signals) const;
+  /// Counts a step in flight in or out without taking or consuming inputs.
+  void set_in_flight(WalkNode node, std::span<const RequestHandle> handles, bool in_flight);
+
+  // One step ahead.
+  /// What could run one step ahead of `node`, tried on one of its requests; leaves no trace.
+  void targets(WalkNode node, RequestHandle sample, std::vector<SpeculationTarget>& targets) const;
+  /// The rows that continue: not those whose loop is stopping or at its last iteration, nor more than `room`. Accepted offers
+  /// stand in the target's slots until the speculation is settled.
+  void speculate(WalkNode node, NodeId target, std::span<const RequestHandle> handles,
+                 std::int64_t room, std::span<StreamOffer> offers, SpeculatedRows& rows);
+  /// Settles a speculation, once: the rows are in flight, but for those `dropped`, whose chunks are undone like those of
+  /// `abandon`. `offers` are those given to speculate.
+  void commit(SpeculationId id, std::span<const RequestHandle> dropped,
+              std::span<StreamOffer> offers, std::vector<std::uint32_t>& returned);
+  /// Settles a speculation, once: nothing of it remains. Writes the offers whose tensors are back to `returned`; a chunk that
+  /// has become current meanwhile stays where it is and is not returned.
+  void abandon(SpeculationId id, std::span<StreamOffer> offers, std::vector<std::uint32_t>& returned);
+
+  // Completion.
+  /// A step's rows have run: their consumed inputs are released. `wasted`: lanes whose loop ended before them; they take no
+  /// further part.
+  void land(WalkNode node, std::span<const RequestHandle> handles,
+            std::vector<std::uint32_t>& wasted);
+  /// Ends loops with the iteration in hand. Writes the stops that were one: a loop that the walk does not have, has ended, or
+  /// is stopping already is passed over.
+  void stop_loops(WalkNode node, std::span<const LoopStop> stops, std::vector<LoopStop>& stopped);
+  /// The time of a loop now, for a stop that is applied later.
+  [[nodiscard]] LoopTime loop_time(RequestHandle handle, WalkId walk, LoopId loop) const;
+  /// Stops a loop unless it has come to another activation since; false then.
+  bool stop_loop_at(const LoopTime& time, WalkId walk);
+  /// Hands the outputs on, marks the node done, and advances or ends the loops around it.
+  void route(const RouteInput& step, RouteOutput& routed);
+  /// Writes the counters of the requests' loops into their infos.
+  void update_loop_counters(WalkId walk, std::span<const RequestHandle> handles,
+                            std::span<RequestInfo* const> infos) const;
+
+  // The end of partitions and requests.
+  void mark_partition_done(RequestHandle handle, PartitionId partition);
+  /// Whether every open partition is done.
+  [[nodiscard]] bool is_done(RequestHandle handle) const;
+
+  /// Tensor handles held for all requests.
+  [[nodiscard]] std::size_t num_tensors() const;
+  [[nodiscard]] const walk::Program& program() const { return program_; }
+
+ private:
+  struct Staged {
+    RequestHandle handle;
+    std::uint32_t offer = 0;
+    std::uint8_t input = 0;
+    bool in_next = false;
+  };
+  /// A speculation that is not settled.
+  struct Open {
+    bool live = false;
+    SpeculationId id{};
+    WalkNode target;
+    std::uint16_t node = 0;
+    std::vector<RequestHandle> handles;
+    std::vector<std::int32_t> iterations;  // at which each row will run, in the target's innermost scope
+    std::vector<Staged> staged;
+  };
+  /// One request in one walk, as the calls work on it.
+  struct Cursor {
+    const walk::CompiledWalk& walk;
+    WalkPasses& passes;
+    std::int32_t row;
+    WalkNodeState* nodes;
+    WalkScopeState* scopes;
+  };
+
+  [[nodiscard]] const walk::CompiledWalk& walk_of(WalkId id) const;
+  [[nodiscard]] std::uint16_t node_of(const walk::CompiledWalk& walk, NodeId node) const;
+  [[nodiscard]] WalkPasses& passes_of(const walk::CompiledWalk& walk) {
+    return passes_[static_cast<std::size_t>(walk.partition)];
+  }
+  [[nodiscard]] const WalkPasses& passes_of(const walk::CompiledWalk& walk) const {
+    return passes_[static_cast<std::size_t>(walk.partition)];
+  }
+  [[nodiscard]] RowSet& ready_set(const walk::CompiledWalk& walk, std::uint16_t node) {
+    return ready_[static_cast<std::size_t>(first_ready_[static_cast<std::size_t>(walk.id)] + node)];
+  }
+  [[nodiscard]] const RowSet& ready_set(const walk::CompiledWalk& walk, std::uint16_t node) const {
+    return ready_[static_cast<std::size_t>(first_ready_[static_cast<std::size_t>(walk.id)] + node)];
+  }
+
+  const walk::Program& program_;
+  std::int32_t num_rows_;
+  std::vector<WalkPasses> passes_;            // by partition
+  std::vector<std::uint32_t> first_ready_;    // by walk: its first node's ready set
+  std::vector<RowSet> ready_;
+  std::array<Open, 4> open_;
+  std::uint32_t num_speculations_ = 0;
+};
+
+}  // namespace rigel
