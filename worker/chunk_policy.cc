@@ -21,7 +21,9 @@ struct NextCut {
 
 }  // namespace
 
-ChunkPolicy::Cut ChunkPolicy::next() const { return std::visit(NextCut{num_retained_}, rule_); }
+ChunkPolicy::Cut ChunkPolicy::next() const {
+  return std::visit(NextCut{num_retained_}, rule_);
+}
 
 bool ChunkPolicy::continues_after_producer_done() const {
   const auto* fixed = std::get_if<walk::FixedChunks>(&rule_);

@@ -67,7 +67,8 @@ DeferredRowInputs::Entry& DeferredRowInputs::entry_of(RequestHandle handle) {
 
 const SignalMap& DeferredRowInputs::resolve(RequestHandle handle) const {
   const Entry& entry = const_cast<DeferredRowInputs*>(this)->entry_of(handle);
-  return entry.owned == kTemplate ? template_ : owned_[static_cast<std::size_t>(entry.owned)].inputs;
+  return entry.owned == kTemplate ? template_
+                                  : owned_[static_cast<std::size_t>(entry.owned)].inputs;
 }
 
 DeferredRowInputs::RowView DeferredRowInputs::row(RequestHandle handle) const {

@@ -80,11 +80,11 @@ StreamChunk StreamBuffer::pop_chunk(StreamRef stream, TensorAllocator& allocator
     chunk.items = stacked(taken, stream, allocator);
     items_.erase(items_.begin(), items_.begin() + cut.advance);
     policy_.took(cut);
-    chunk.info = {.start_offset = start_offset_,
-                  .context_items = cut.context_items,
-                  .num_items = cut.num_items,
-                  .is_final = all_read() && items_.empty() &&
-                              !policy_.continues_after_producer_done()};
+    chunk.info = {
+        .start_offset = start_offset_,
+        .context_items = cut.context_items,
+        .num_items = cut.num_items,
+        .is_final = all_read() && items_.empty() && !policy_.continues_after_producer_done()};
     start_offset_ += cut.advance;
   }
   num_consumed_ += chunk.info.num_items - chunk.info.context_items;

@@ -69,11 +69,11 @@ class StreamBuffer {
   [[nodiscard]] bool all_read() const { return producer_done_ && pending_.empty(); }
 
   ChunkPolicy policy_;
-  std::deque<Pending> pending_;      // registered, not yet in the buffer
+  std::deque<Pending> pending_;  // registered, not yet in the buffer
   std::deque<Tensor> items_;
-  std::deque<StreamChunk> waiting_;  // given back
+  std::deque<StreamChunk> waiting_;         // given back
   ItemId next_own_item_ = ItemId{1} << 63;  // of append, apart from callers' ids
-  std::int64_t start_offset_ = 0;    // of the first buffered item
+  std::int64_t start_offset_ = 0;           // of the first buffered item
   std::int64_t num_consumed_ = 0;
   bool producer_done_ = false;
   bool gave_final_ = false;

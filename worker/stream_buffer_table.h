@@ -15,7 +15,8 @@ class StreamBufferTable {
  public:
   /// What has ended with the streams consumed so far.
   struct Ends {
-    bool node = false;       // every finite stream into the node: it flushes, and its innermost loop is stopped
+    bool node =
+        false;  // every finite stream into the node: it flushes, and its innermost loop is stopped
     bool partition = false;  // every finite stream into the node's partition
   };
 
@@ -33,8 +34,8 @@ class StreamBufferTable {
 
   /// Every stream out of a partition has ended on its producer's side.
   void producer_done(RequestHandle handle, PartitionId producer);
-  [[nodiscard]] StreamChunk pop_chunk(RequestHandle handle, walk::StreamId stream,
-                                      StreamRef copies, TensorAllocator& allocator);
+  [[nodiscard]] StreamChunk pop_chunk(RequestHandle handle, walk::StreamId stream, StreamRef copies,
+                                      TensorAllocator& allocator);
   /// An unused chunk goes back; where it was the final one the stream has not ended after all. Take it out of the node's slot
   /// first: a chunk is never in both.
   void give_back(RequestHandle handle, walk::StreamId stream, StreamChunk chunk);

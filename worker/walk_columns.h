@@ -53,7 +53,7 @@ struct ReadyNodes {
 struct SpeculationTarget {
   NodeId node{};
   bool is_new_iteration = false;
-  std::optional<LoopId> loop;  // of the new iteration
+  std::optional<LoopId> loop;                    // of the new iteration
   std::span<const walk::ConsumedEdge> consumed;  // what it takes from the step in flight
 };
 
@@ -71,7 +71,7 @@ enum class SpeculationId : std::uint32_t {};
 struct SpeculatedRows {
   SpeculationId id{};
   std::vector<RequestHandle> handles;
-  std::vector<std::uint32_t> lanes;           // of `handles`: their places in the step in flight
+  std::vector<std::uint32_t> lanes;            // of `handles`: their places in the step in flight
   std::vector<std::uint32_t> accepted_offers;  // indices; the others go back to their buffers
 
   void clear() {

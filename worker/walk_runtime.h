@@ -70,7 +70,8 @@ class WalkRuntime {
   /// `exclude_target`: all but that one.
   void ready_nodes(const RowSet* exclude, std::optional<WalkNode> target,
                    std::optional<WalkNode> exclude_target, ReadyNodes& ready) const;
-  [[nodiscard]] bool has_ready_excluding(WalkNode node) const;
+  /// Whether anything but these nodes could run.
+  [[nodiscard]] bool has_ready_excluding(std::span<const WalkNode> nodes) const;
   /// Takes requests out of the ready set for a step. With `check_ready` it takes all of them or none (false); without it a
   /// request that is not ready is an error.
   [[nodiscard]] bool pop(WalkNode node, std::span<const RequestHandle> handles, bool check_ready);
@@ -94,7 +95,8 @@ class WalkRuntime {
               std::span<StreamOffer> offers, std::vector<std::uint32_t>& returned);
   /// Settles a speculation, once: nothing of it remains. Writes the offers whose tensors are back to `returned`; a chunk that
   /// has become current meanwhile stays where it is and is not returned.
-  void abandon(SpeculationId id, std::span<StreamOffer> offers, std::vector<std::uint32_t>& returned);
+  void abandon(SpeculationId id, std::span<StreamOffer> offers,
+               std::vector<std::uint32_t>& returned);
 
   // Completion.
   /// A step's rows have run: their consumed inputs are released. `wasted`: lanes whose loop ended before them; they take no
@@ -137,39 +139,74 @@ class WalkRuntime {
     WalkNode target;
     std::uint16_t node = 0;
     std::vector<RequestHandle> handles;
-    std::vector<std::int32_t> iterations;  // at which each row will run, in the target's innermost scope
+    std::vector<std::int32_t>
+        iterations;  // at which each row will run, in the target's innermost scope
     std::vector<Staged> staged;
   };
-  /// One request in one walk, as the calls work on it.
+  /// One request in its walk, as the calls work on it.
   struct Cursor {
     const walk::CompiledWalk& walk;
     WalkPasses& passes;
-    std::int32_t row;
+    RequestHandle handle;
     WalkNodeState* nodes;
     WalkScopeState* scopes;
   };
 
   [[nodiscard]] const walk::CompiledWalk& walk_of(WalkId id) const;
-  [[nodiscard]] std::uint16_t node_of(const walk::CompiledWalk& walk, NodeId node) const;
-  [[nodiscard]] WalkPasses& passes_of(const walk::CompiledWalk& walk) {
+  [[nodiscard]] static std::uint16_t node_of(const walk::CompiledWalk& walk, NodeId node);
+  [[nodiscard]] static std::uint16_t scope_of(const walk::CompiledWalk& walk, LoopId loop);
+  [[nodiscard]] WalkPasses& passes_of(const walk::CompiledWalk& walk) const {
     return passes_[static_cast<std::size_t>(walk.partition)];
   }
-  [[nodiscard]] const WalkPasses& passes_of(const walk::CompiledWalk& walk) const {
-    return passes_[static_cast<std::size_t>(walk.partition)];
+  [[nodiscard]] RowSet& ready_set(const walk::CompiledWalk& walk, std::uint16_t node) const {
+    return ready_[first_ready_[static_cast<std::size_t>(walk.id)] + node];
   }
-  [[nodiscard]] RowSet& ready_set(const walk::CompiledWalk& walk, std::uint16_t node) {
-    return ready_[static_cast<std::size_t>(first_ready_[static_cast<std::size_t>(walk.id)] + node)];
-  }
-  [[nodiscard]] const RowSet& ready_set(const walk::CompiledWalk& walk, std::uint16_t node) const {
-    return ready_[static_cast<std::size_t>(first_ready_[static_cast<std::size_t>(walk.id)] + node)];
-  }
+  /// Null where the handle is dead, or the request's pass is through another walk.
+  [[nodiscard]] WalkPass* live_pass(const walk::CompiledWalk& walk, RequestHandle handle) const;
+  /// Requires a live request in this walk.
+  [[nodiscard]] Cursor at(const walk::CompiledWalk& walk, RequestHandle handle) const;
+
+  void reset_pass(WalkPass& pass, WalkPasses& passes, std::int16_t walk);
+  void refresh_ready(const Cursor& cursor, std::uint16_t node) const;
+
+  // Inputs of one node.
+  static void put_current(const Cursor& cursor, std::uint16_t node, int input,
+                          const TensorList& tensors);
+  static void put_next(const Cursor& cursor, std::uint16_t node, int input,
+                       const TensorList& tensors);
+  static void release_current(const Cursor& cursor, std::uint16_t node, walk::InputMask inputs);
+  static void release_next(const Cursor& cursor, std::uint16_t node, walk::InputMask inputs);
+  [[nodiscard]] bool take_in(WalkInput& input, bool can_buffer, bool is_streaming);
+
+  // Speculation.
+  [[nodiscard]] static walk::InputMask lacking(const Cursor& cursor, std::uint16_t source,
+                                               const walk::Successor& successor, bool& possible);
+  [[nodiscard]] static bool continues(const Cursor& cursor, std::uint16_t source,
+                                      const walk::Successor& successor);
+  [[nodiscard]] bool stage_offers(const Cursor& cursor, const walk::Successor& successor,
+                                  walk::InputMask missing, std::span<StreamOffer> offers,
+                                  Open& open, SpeculatedRows& rows);
+  [[nodiscard]] Open& open_of(SpeculationId id);
+  void undo_staged(Open& open, const Staged& staged, std::span<StreamOffer> offers,
+                   std::vector<std::uint32_t>& returned);
+  void fly(const Open& open, std::size_t index);
+
+  // Routing.
+  void emit(const Cursor& cursor, bool is_here, const walk::Output& output,
+            const TensorList& tensors, RouteOutput& routed);
+  void finish_child(const Cursor& cursor, std::uint16_t scope, RouteOutput& routed);
+  void advance_loop(const Cursor& cursor, std::uint16_t scope);
+  void end_loop(const Cursor& cursor, std::uint16_t scope, RouteOutput& routed);
 
   const walk::Program& program_;
   std::int32_t num_rows_;
-  std::vector<WalkPasses> passes_;            // by partition
-  std::vector<std::uint32_t> first_ready_;    // by walk: its first node's ready set
-  std::vector<RowSet> ready_;
+  mutable std::vector<WalkPasses>
+      passes_;  // by partition; const calls hand out cursors and change nothing
+  mutable std::vector<RowSet> ready_;
+  std::vector<std::uint32_t> first_ready_;       // by walk: its first node's ready set
+  std::vector<std::int16_t> partition_of_node_;  // by NodeId; -1: of none
   std::array<Open, 4> open_;
+  std::vector<std::int32_t> first_offer_;  // by row, during speculate; -1: none
   std::uint32_t num_speculations_ = 0;
 };
 

@@ -50,8 +50,8 @@ class RowSet {
 /// One node of one request's walk. A bit is an input. Steps of a node fly in order and one an iteration, so of those in
 /// flight exactly the newest `ahead` belong to iterations that its loop has not begun.
 struct WalkNodeState {
-  walk::InputMask current = 0;  // values of this iteration that are here
-  walk::InputMask next = 0;     // of the next
+  walk::InputMask current = 0;          // values of this iteration that are here
+  walk::InputMask next = 0;             // of the next
   walk::InputMask current_tensors = 0;  // of `current`: those that carry tensors
   walk::InputMask next_tensors = 0;
   std::uint8_t num_in_flight = 0;  // steps that took the node, or were committed ahead
@@ -72,12 +72,12 @@ struct WalkScopeState {
 
 /// One request's pass through a walk of one partition.
 struct WalkPass {
-  RequestHandle handle{};         // padding: the row is free here
-  std::int16_t walk = -1;         // -1: none
-  std::uint32_t number = 0;       // grows with each set_walk
-  std::int16_t left_walk = -1;    // the walk before, while its last steps fly
-  std::uint8_t num_left = 0;      // those steps
-  bool left_is_waste = false;     // whether its loop had ended without them
+  RequestHandle handle{};       // padding: the row is free here
+  std::int16_t walk = -1;       // -1: none
+  std::uint32_t number = 0;     // grows with each set_walk
+  std::int16_t left_walk = -1;  // the walk before, while its last steps fly
+  std::uint8_t num_left = 0;    // those steps
+  bool left_is_waste = false;   // whether its loop had ended without them
   bool partition_done = false;
 };
 

@@ -55,7 +55,7 @@ struct Target {
 /// A signal that a node or a loop gives off, to each of its targets.
 struct Output {
   SignalId signal{};
-  Range targets;
+  Range targets{};
   std::int16_t remembered_in = -1;  // cell of the enclosing loop's output; -1: of none
   std::int16_t cell = -1;           // of a loop's output: the cell that holds it
   bool counts_new_tokens = false;
@@ -65,29 +65,30 @@ struct CompiledNode {
   NodeId id{};
   std::uint16_t scope = 0;        // innermost
   std::uint16_t first_input = 0;  // in the walk's inputs
-  Range outputs;
+  Range outputs{};
   InputMask required = 0;
   InputMask streaming = 0;
   // By depth d of a scope around the node.
-  std::array<InputMask, kMaxDepth> refilled{};   // made anew in each iteration of that scope
-  std::array<InputMask, kMaxDepth> promoted{};   // next-iteration values that become current when that scope advances
-  std::array<InputMask, kMaxDepth> loop_back{};  // fed by loop-backs of that scope, or of one inside it
+  std::array<InputMask, kMaxDepth> refilled{};  // made anew in each iteration of that scope
+  std::array<InputMask, kMaxDepth>
+      promoted{};  // next-iteration values that become current when that scope advances
+  std::array<InputMask, kMaxDepth>
+      loop_back{};  // fed by loop-backs of that scope, or of one inside it
   bool enable_async_scheduling = true;
-  bool feeds_only_loop_backs = false;  // each output goes to loop-backs, the client or nowhere
 
   [[nodiscard]] int num_inputs() const { return __builtin_popcount(required); }
 };
 
 /// The walk (scope 0) or one of its loops.
 struct Scope {
-  LoopId loop{};              // not of scope 0
-  std::uint16_t parent = 0;   // of scope 0: itself
+  LoopId loop{};             // not of scope 0
+  std::uint16_t parent = 0;  // of scope 0: itself
   std::uint16_t depth = 0;
   std::uint16_t num_children = 0;  // nodes and loops directly inside
-  Range nodes;                     // all nodes inside, at any depth
-  Range scopes;                    // this scope and all inside
-  Range outputs;
-  Range cells;  // remembered values of this loop's own outputs
+  Range nodes{};                   // all nodes inside, at any depth
+  Range scopes{};                  // this scope and all inside
+  Range outputs{};
+  Range cells{};  // remembered values of this loop's own outputs
   std::int32_t max_iters = 1;
 };
 
@@ -102,7 +103,7 @@ struct Successor {
   std::uint16_t target = 0;
   bool is_new_iteration = false;
   InputMask fed = 0;  // inputs of the target
-  Range consumed;     // in the walk's consumed edges
+  Range consumed{};   // in the walk's consumed edges
 };
 
 struct CompiledWalk {
@@ -114,11 +115,11 @@ struct CompiledWalk {
   std::vector<Output> outputs;
   std::vector<Target> targets;
   std::vector<bool> cell_accumulates;
-  std::vector<Successor> successors;      // grouped by source
-  std::vector<Range> successors_of;       // by node
+  std::vector<Successor> successors;  // grouped by source
+  std::vector<Range> successors_of;   // by node
   std::vector<ConsumedEdge> consumed;
-  std::vector<std::int16_t> index_of_node;   // by NodeId; -1: not in this walk
-  std::vector<std::int16_t> scope_of_loop;   // by LoopId; -1: not in this walk
+  std::vector<std::int16_t> index_of_node;  // by NodeId; -1: not in this walk
+  std::vector<std::int16_t> scope_of_loop;  // by LoopId; -1: not in this walk
 
   [[nodiscard]] std::optional<std::uint16_t> find(NodeId node) const;
   [[nodiscard]] std::optional<std::uint16_t> find(LoopId loop) const;
