@@ -13,7 +13,9 @@ using walk::InputMask;
 
 namespace {
 
-constexpr InputMask bit_of(int input) { return InputMask{1} << input; }
+constexpr InputMask bit_of(int input) {
+  return InputMask{1} << input;
+}
 
 /// Calls `visit(input)` for each bit.
 template <class Visit>
@@ -94,8 +96,8 @@ bool WalkRuntime::take_in(WalkInput& input, bool can_buffer, bool is_streaming) 
               "there is no node {}", node_id);
   const auto partition = static_cast<std::size_t>(partition_of_node_[node_id]);
   const WalkPass& pass = passes_[partition].pass(input.handle.row);
-  RIGEL_CHECK(pass.handle == input.handle, "row {} of generation {} is not open",
-              input.handle.row, input.handle.generation);
+  RIGEL_CHECK(pass.handle == input.handle, "row {} of generation {} is not open", input.handle.row,
+              input.handle.generation);
   const walk::CompiledWalk& walk = program_.walk(static_cast<WalkId>(pass.walk));
   const std::optional<std::uint16_t> node = walk.find(input.node);
   if (!node) {
@@ -111,7 +113,8 @@ bool WalkRuntime::take_in(WalkInput& input, bool can_buffer, bool is_streaming) 
 
   const Cursor cursor = at(walk, input.handle);
   const WalkNodeState& state = cursor.nodes[*node];
-  const bool waits_for_chunks_only = (compiled.required & ~compiled.streaming & ~state.current) == 0;
+  const bool waits_for_chunks_only =
+      (compiled.required & ~compiled.streaming & ~state.current) == 0;
   const bool has_place =
       (state.current & bit) == 0 && !state.done && (!is_streaming || waits_for_chunks_only);
   if (has_place) {

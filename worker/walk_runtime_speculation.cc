@@ -25,8 +25,8 @@ InputMask WalkRuntime::lacking(const Cursor& cursor, std::uint16_t source,
   }
   const walk::Scope& scope = cursor.walk.scopes[target.scope];
   const bool ends_iteration =
-      scope.num_children == 1 ||
-      (from.ahead == 0 && !from.done && cursor.scopes[target.scope].num_done + 1 == scope.num_children);
+      scope.num_children == 1 || (from.ahead == 0 && !from.done &&
+                                  cursor.scopes[target.scope].num_done + 1 == scope.num_children);
   possible = ends_iteration && (successor.target == source || is_idle);
   const InputMask kept = to.current & ~target.refilled[scope.depth];
   const InputMask promoted = to.next & target.promoted[scope.depth];
@@ -65,11 +65,10 @@ void WalkRuntime::targets(WalkNode node, RequestHandle sample,
     if ((lacking(cursor, source, successor, possible) & ~target.streaming) != 0 || !possible) {
       continue;
     }
-    targets.push_back({target.id, successor.is_new_iteration,
-                       successor.is_new_iteration
-                           ? std::optional(walk.scopes[target.scope].loop)
-                           : std::nullopt,
-                       walk.consumed_by(successor)});
+    targets.push_back(
+        {target.id, successor.is_new_iteration,
+         successor.is_new_iteration ? std::optional(walk.scopes[target.scope].loop) : std::nullopt,
+         walk.consumed_by(successor)});
   }
 }
 
@@ -166,8 +165,8 @@ bool WalkRuntime::stage_offers(const Cursor& cursor, const walk::Successor& succ
 }
 
 WalkRuntime::Open& WalkRuntime::open_of(SpeculationId id) {
-  const auto open = std::ranges::find_if(
-      open_, [id](const Open& other) { return other.live && other.id == id; });
+  const auto open =
+      std::ranges::find_if(open_, [id](const Open& other) { return other.live && other.id == id; });
   RIGEL_CHECK(open != open_.end(), "speculation {} is settled or was never made",
               static_cast<std::uint32_t>(id));
   return *open;

@@ -67,8 +67,7 @@ class ModelCompiler {
     for (const Walk& walk : definition_.walks) {
       const WalkId id = *program_.names.walks.find(walk.name);
       program_.walks[static_cast<std::size_t>(id)] =
-          WalkCompiler(walk, program_.names, partition_of(id), program_.streams)
-              .compile();
+          WalkCompiler(walk, program_.names, partition_of(id), program_.streams).compile();
     }
     for (CompiledWalk& walk : program_.walks) {
       walk.index_of_node.resize(program_.names.nodes.size(), -1);
@@ -169,9 +168,9 @@ class ModelCompiler {
       const PartitionDefinition& consumer =
           *std::ranges::find(partitions_, connection.to, &PartitionDefinition::name);
       if (std::ranges::count(consumer.producer_partitions, connection.from) == 0) {
-        throw DefinitionError(
-            fmt::format("{}: partition '{}' does not name '{}' among its producer_partitions; add it",
-                        where, connection.to, connection.from));
+        throw DefinitionError(fmt::format(
+            "{}: partition '{}' does not name '{}' among its producer_partitions; add it", where,
+            connection.to, connection.from));
       }
       const std::size_t num_before = program_.streams.size();
       for (const Walk& walk : definition_.walks) {
@@ -202,10 +201,10 @@ class ModelCompiler {
       }
       const std::string input = edge.input.empty() ? edge.signal : edge.input;
       if (!consumes(connection.to, edge.next_node, input)) {
-        throw DefinitionError(
-            fmt::format("node '{}', edge '{}' to '{}': no walk of partition '{}' has that node with "
-                        "the streaming input '{}'; add it to its streaming_inputs",
-                        node.name, edge.signal, edge.next_node, connection.to, input));
+        throw DefinitionError(fmt::format(
+            "node '{}', edge '{}' to '{}': no walk of partition '{}' has that node with "
+            "the streaming input '{}'; add it to its streaming_inputs",
+            node.name, edge.signal, edge.next_node, connection.to, input));
       }
       const Stream stream{.from = from,
                           .to = to,
@@ -231,8 +230,8 @@ class ModelCompiler {
       const PartitionId owner = partition_of(*program_.names.walks.find(walk.name));
       if (program_.names.partitions.name(owner) == partition) {
         for_each_node(walk.body, [&](const Node& node) {
-          found = found || (node.name == consumer &&
-                            std::ranges::count(node.streaming_inputs, input) > 0);
+          found = found ||
+                  (node.name == consumer && std::ranges::count(node.streaming_inputs, input) > 0);
         });
       }
     }
@@ -249,11 +248,10 @@ class ModelCompiler {
                    program_.names.signals.name(stream.input) == input;
           };
           if (std::ranges::count_if(program_.streams, fills) != 1) {
-            throw DefinitionError(
-                fmt::format("walk '{}', node '{}', streaming input '{}': {} streams fill it; add "
-                            "one walk::Connection and the edge that uses it",
-                            walk.name, node.name, input,
-                            std::ranges::count_if(program_.streams, fills)));
+            throw DefinitionError(fmt::format(
+                "walk '{}', node '{}', streaming input '{}': {} streams fill it; add "
+                "one walk::Connection and the edge that uses it",
+                walk.name, node.name, input, std::ranges::count_if(program_.streams, fills)));
           }
         }
       });

@@ -42,9 +42,9 @@ inline constexpr int kMaxDepth = LoopCounters::kMaxLoops + 1;
 inline constexpr int kMaxStreams = 64;
 
 struct Target {
-  enum class Kind : std::uint8_t { kForward, kLoopBack, kClient, kNowhere, kStream };
+  enum class Kind : std::uint8_t { kForward, kLoopBack, kClient, kDropped, kStream };
 
-  Kind kind = Kind::kNowhere;
+  Kind kind = Kind::kDropped;
   bool persist = false;
   Modality modality = Modality::kNone;
   std::uint8_t input = 0;  // of `node`, where it is a node of this walk

@@ -109,8 +109,8 @@ void WalkCompiler::add_node(const Node& node, std::uint16_t scope, const Path& p
   }
   for (const std::string& streaming : node.streaming_inputs) {
     if (std::ranges::count(node.inputs, streaming) == 0) {
-      fail(where, fmt::format("streaming input '{}' is not among its inputs; add it there",
-                              streaming));
+      fail(where,
+           fmt::format("streaming input '{}' is not among its inputs; add it there", streaming));
     }
   }
   walk_.index_of_node[id] = static_cast<std::int16_t>(walk_.nodes.size());
@@ -126,8 +126,8 @@ void WalkCompiler::add_loop(const Loop& loop, std::uint16_t parent, const Path& 
     fail(where, "a loop needs a name, by which it is stopped and counted");
   }
   if (loop.max_iters < 0) {
-    fail(where, fmt::format("max_iters is {}; it must be positive, or Loop::kUnbounded",
-                            loop.max_iters));
+    fail(where,
+         fmt::format("max_iters is {}; it must be positive, or Loop::kUnbounded", loop.max_iters));
   }
   const LoopId id = names_.loops.intern(loop.name);
   walk_.scope_of_loop.resize(std::max(walk_.scope_of_loop.size(), names_.loops.size()), -1);
@@ -174,7 +174,9 @@ WalkCompiler::Emitter WalkCompiler::emitter_of_loop(std::uint16_t scope) const {
           .end_node = walk_.scopes[scope].nodes.end};
 }
 
-std::string WalkCompiler::node_name(std::uint16_t node) const { return nodes_[node]->name; }
+std::string WalkCompiler::node_name(std::uint16_t node) const {
+  return nodes_[node]->name;
+}
 
 void WalkCompiler::fail(std::string_view where, const std::string& message) const {
   throw DefinitionError(where.empty()

@@ -70,11 +70,11 @@ class WalkCompiler {
   Names& names_;
   const std::vector<Stream>& streams_;
   CompiledWalk walk_;
-  std::vector<const Node*> nodes_;            // by node number
+  std::vector<const Node*> nodes_;  // by node number
   std::vector<Path> node_paths_;
-  std::vector<const Loop*> loops_;            // by scope number; null for the walk
+  std::vector<const Loop*> loops_;  // by scope number; null for the walk
   std::vector<Path> scope_paths_;
-  std::vector<std::vector<Producer>> producers_;  // by input of the walk
+  std::vector<std::vector<Producer>> producers_;                  // by input of the walk
   std::vector<std::pair<std::uint16_t, std::uint16_t>> forward_;  // node numbers
 };
 

@@ -48,15 +48,16 @@ Target WalkCompiler::target_of(const Emitter& emitter, const Edge& edge) {
   }
   Target target{.persist = edge.persist, .modality = edge.modality};
   if (edge.next_node == kEmitToClient || edge.next_node == kNowhere) {
-    target.kind =
-        edge.next_node == kNowhere ? Target::Kind::kNowhere : Target::Kind::kClient;
+    target.kind = edge.next_node == kNowhere ? Target::Kind::kDropped : Target::Kind::kClient;
     return target;
   }
   const std::optional<NodeId> id = names_.nodes.find(edge.next_node);
   const std::optional<std::uint16_t> node = id ? walk_.find(*id) : std::nullopt;
   if (!node) {
-    fail(where, "this walk has no such node; name one of its nodes, 'emit_to_client' or '' (nowhere), or mark "
-                "the edge is_streaming if the node is in another partition");
+    fail(where,
+         "this walk has no such node; name one of its nodes, 'emit_to_client' or '' (nowhere), or "
+         "mark "
+         "the edge is_streaming if the node is in another partition");
   }
   const std::string& name = edge.input.empty() ? edge.signal : edge.input;
   const std::optional<int> input = walk_.input_of(*node, names_.signals.intern(name));
@@ -97,10 +98,10 @@ Target WalkCompiler::stream_target(const Emitter& emitter, const Edge& edge) con
               .stream = static_cast<StreamId>(index)};
     }
   }
-  fail(where, fmt::format("no connection carries '{}' from partition '{}' to '{}'; add a "
-                          "walk::Connection or correct target_partition",
-                          edge.signal, names_.partitions.name(walk_.partition),
-                          edge.target_partition));
+  fail(where,
+       fmt::format("no connection carries '{}' from partition '{}' to '{}'; add a "
+                   "walk::Connection or correct target_partition",
+                   edge.signal, names_.partitions.name(walk_.partition), edge.target_partition));
 }
 
 Target::Kind WalkCompiler::direction(const Emitter& emitter, const Edge& edge,
@@ -119,14 +120,15 @@ Target::Kind WalkCompiler::direction(const Emitter& emitter, const Edge& edge,
     ++level;
   }
   // A node that feeds itself, or a loop whose output goes back into it.
-  const bool is_backward = level == from.size() ||
-                           (from[level].ordered && from[level].child > to[level].child);
+  const bool is_backward =
+      level == from.size() || (from[level].ordered && from[level].child > to[level].child);
   if (!is_backward) {
     return Target::Kind::kForward;
   }
   if (emitter.scope == 0) {
-    fail(where, "it goes backward and no loop is around both ends; put both into a Loop or "
-                "reorder the sections");
+    fail(where,
+         "it goes backward and no loop is around both ends; put both into a Loop or "
+         "reorder the sections");
   }
   return Target::Kind::kLoopBack;
 }

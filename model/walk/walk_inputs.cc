@@ -38,8 +38,9 @@ void WalkCompiler::classify_input(std::uint16_t node, int input) {
     refill_depth = std::max(refill_depth, producer.depth);
   }
   if (loop_back_depth >= 0 && forward_depth >= loop_back_depth) {
-    fail(where, "an edge and a loop-back fill it in every iteration; only a first value may come "
-                "from outside the loop");
+    fail(where,
+         "an edge and a loop-back fill it in every iteration; only a first value may come "
+         "from outside the loop");
   }
   const int promote_depth = loop_back_depth >= 0 ? loop_back_depth : own_depth;
   for (std::size_t depth = 0; depth <= own_depth; ++depth) {
@@ -74,8 +75,8 @@ void WalkCompiler::find_successors() {
       }
       successor.consumed.end = static_cast<std::uint16_t>(walk_.consumed.size());
       // A new iteration that begins inside another loop would begin that one, too: nobody runs ahead of both.
-      const bool crosses_loops = successor.is_new_iteration &&
-                                 walk_.nodes[source].scope != walk_.nodes[target].scope;
+      const bool crosses_loops =
+          successor.is_new_iteration && walk_.nodes[source].scope != walk_.nodes[target].scope;
       if (successor.fed != 0 && !crosses_loops && walk_.nodes[source].enable_async_scheduling &&
           walk_.nodes[target].enable_async_scheduling) {
         walk_.successors.push_back(successor);
@@ -105,10 +106,10 @@ void WalkCompiler::check_no_cycle() const {
   }
   const auto waiting = std::ranges::find_if(num_open, [](int open) { return open > 0; });
   if (waiting != num_open.end()) {
-    fail(fmt::format("node '{}'",
-                     node_name(static_cast<std::uint16_t>(waiting - num_open.begin()))),
-         "it waits for its own output in a cycle of edges of one iteration; put the sections into "
-         "a Sequential inside a Loop");
+    fail(
+        fmt::format("node '{}'", node_name(static_cast<std::uint16_t>(waiting - num_open.begin()))),
+        "it waits for its own output in a cycle of edges of one iteration; put the sections into "
+        "a Sequential inside a Loop");
   }
 }
 
