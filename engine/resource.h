@@ -42,8 +42,33 @@ class Resource {
   virtual void plan(const SubmoduleStep& step, StepContext& context) = 0;
   /// The step was launched: what it consumes is consumed.
   virtual void commit(const SubmoduleStep& /*step*/, const StepContext& /*context*/) {}
+  /// An admitted step will not run: what it held of its requests is let go; what was reserved is found again.
+  virtual void abandon(const SubmoduleStep& /*step*/) {}
   /// Steps up to `completed` have completed: memory that waited for them is free.
   virtual void collect(Epoch /*completed*/) {}
+
+  // A step admitted and planned ahead of its turn. From begin_preplan to promote, whatever admit and plan change can be
+  // undone by clear_preplan; in between no other step is admitted.
+  [[nodiscard]] virtual bool supports_preplan() const { return false; }
+  virtual void begin_preplan() {}
+  /// The staged step runs, under this epoch.
+  virtual void promote(Epoch /*epoch*/) {}
+  /// The staged step does not run. Nothing happens where none is staged.
+  virtual void clear_preplan() {}
+
+  // Requests that leave the device for the host. `last_touch` is the last launched step.
+  [[nodiscard]] virtual bool supports_eviction() const { return false; }
+  [[nodiscard]] virtual bool is_offloaded(RequestHandle /*handle*/) const { return false; }
+  /// Units (pages) that an offload of the request would free; 0 where it is not possible now.
+  [[nodiscard]] virtual std::int32_t reclaimable(RequestHandle /*handle*/) const { return 0; }
+  [[nodiscard]] virtual bool can_reload(RequestHandle /*handle*/) const { return true; }
+  /// All or nothing; false where nothing was done.
+  virtual bool offload(RequestHandle /*handle*/, StreamRef /*stream*/, Epoch /*last_touch*/) {
+    return false;
+  }
+  virtual bool reload(RequestHandle /*handle*/, StreamRef /*stream*/, Epoch /*last_touch*/) {
+    return true;
+  }
 
  private:
   ResourceKey key_;

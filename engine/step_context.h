@@ -3,6 +3,7 @@
 #include "engine/contract/ids.h"
 #include "engine/contract/submodule.h"
 #include "engine/staging.h"
+#include "engine/step_plans.h"
 #include "tensor/stream.h"
 
 #include <cstdint>
@@ -12,22 +13,6 @@
 #include <vector>
 
 namespace rigel {
-
-// What a resource's plan gives to the forward: device addresses and counts, immutable once made.
-
-struct KvPlan {
-  ConstDeviceView page_updates;  // (n, 3) i32 {row, index, page}
-};
-
-struct PositionPlan {
-  ConstDeviceView positions;   // (T) i32
-  ConstDeviceView token_rows;  // (T) i32
-};
-
-struct AttentionPlan {
-  std::int64_t num_decode_tokens = 0;  // leading tokens, one a lane
-  ConstDeviceView prefill_tiles;       // (n, 2) i32 {first token, count}
-};
 
 /// Columns by sampling lane (S), in the order of the step's lanes. Penalty columns are there where a lane has penalties, the
 /// log-probability column where a lane asks for some.
@@ -59,7 +44,8 @@ struct SamplerPlan {
       prompt_rows;  // (T) i32: where the step's input tokens count as a prompt's; -1 elsewhere
 };
 
-using PlanOutput = std::variant<std::monostate, KvPlan, PositionPlan, AttentionPlan, SamplerPlan>;
+using PlanOutput = std::variant<std::monostate, KvPlan, PositionPlan, AttentionPlan,
+                                CrossAttentionPlan, SlotStatePlan, SamplerPlan>;
 
 /// One step on its way through the resources and the forward.
 class StepContext {
@@ -67,6 +53,7 @@ class StepContext {
   explicit StepContext(StreamRef stream) : stream_(stream) {}
 
   Epoch epoch = 0;
+  std::int32_t slot = 0;  // which of a graph's double buffers the step uses
   StepStaging* staging = nullptr;
   BatchColumns batch;
   std::int64_t num_tokens = 0;
@@ -81,6 +68,11 @@ class StepContext {
     RIGEL_CHECK(index < plans_.size() && std::holds_alternative<Plan>(plans_[index]),
                 "resource {} planned nothing of this kind", index);
     return std::get<Plan>(plans_[index]);
+  }
+  /// The same whatever its kind; monostate where it planned nothing.
+  [[nodiscard]] PlanOutput plan_output(ResourceKey key) const {
+    const auto index = static_cast<std::size_t>(key);
+    return index < plans_.size() ? plans_[index] : PlanOutput{};
   }
   void set_plan(ResourceKey key, PlanOutput plan) {
     const auto index = static_cast<std::size_t>(key);

@@ -72,8 +72,10 @@ std::int64_t staging_bytes(const KvCacheConfig& kv, const LanguageModelOptions& 
 
 NodeResources make_resources(Device& device, const ModelConfig& config, const KvCacheConfig& kv) {
   NodeResources resources;
-  resources.add("kv", std::make_unique<KvCache>(resources.next_key(), device, kv));
-  resources.add("positions", std::make_unique<Positions>(resources.next_key(), kv.num_rows));
+  const ResourceKey cache = resources.next_key();
+  resources.add("kv", std::make_unique<KvCache>(cache, device, kv));
+  resources.add("positions",
+                std::make_unique<Positions>(resources.next_key(), kv.num_rows, 1, cache));
   resources.add("attention",
                 std::make_unique<AttentionPlanner>(resources.next_key(), kernels::kPrefillTile));
   const SamplerConfig sampler{

@@ -1,29 +1,88 @@
 #include "engine/resources/attention_planner.h"
 
+#include "tensor/error.h"
+
 #include <algorithm>
 
 namespace rigel {
 
 void AttentionPlanner::plan(const SubmoduleStep& step, StepContext& context) {
+  const std::span<const Segment> segments = step.segments_of(key());
   const auto first_prefill =
-      std::ranges::find_if(step.segments, [](const Segment& segment) { return segment.span != 1; });
-  const auto num_decode = static_cast<std::int64_t>(first_prefill - step.segments.begin());
+      std::ranges::find_if(segments, [](const Segment& segment) { return segment.span != 1; });
 
+  AttentionPlan plan;
+  plan.num_decode_tokens = first_prefill - segments.begin();
   std::int64_t num_tiles = 0;
-  for (auto segment = first_prefill; segment != step.segments.end(); ++segment) {
+  for (auto segment = first_prefill; segment != segments.end(); ++segment) {
     num_tiles += (segment->span + tile_tokens_ - 1) / tile_tokens_;
   }
   const auto tiles = context.staging->column<std::int32_t>(num_tiles * 2);
   std::size_t at = 0;
-  auto token = static_cast<std::int32_t>(num_decode);
-  for (auto segment = first_prefill; segment != step.segments.end(); ++segment) {
+  auto token = static_cast<std::int32_t>(plan.num_decode_tokens);
+  for (auto segment = first_prefill; segment != segments.end(); ++segment) {
     for (std::int32_t done = 0; done < segment->span; done += tile_tokens_) {
       tiles.host[at++] = token + done;
       tiles.host[at++] = std::min(tile_tokens_, segment->span - done);
     }
     token += segment->span;
   }
-  context.set_plan(key(), AttentionPlan{num_decode, tiles.device.reshape({num_tiles, 2})});
+  plan.prefill_tiles = tiles.device.reshape({num_tiles, 2});
+  plan_labels(segments, plan);
+  if (const ResourceStep* const own = step.find(key());
+      own != nullptr && !std::get<AttentionStep>(*own).causal) {
+    plan_last_keys(segments, plan, context);
+  }
+  context.set_plan(key(), plan);
+}
+
+void AttentionPlanner::plan_labels(std::span<const Segment> segments, AttentionPlan& plan) const {
+  std::int64_t token = 0;
+  std::int64_t tile = 0;
+  for (std::size_t first = 0; first < segments.size();) {
+    const LabelId label = segments[first].label;
+    for (std::int32_t known = 0; known < plan.num_labels; ++known) {
+      if (plan.labels[static_cast<std::size_t>(known)].label == label) {
+        plan.num_labels = 0;  // the labels are mixed
+        return;
+      }
+    }
+    RIGEL_CHECK(plan.num_labels < kMaxLabels, "a step of more than {} labels", kMaxLabels);
+    AttentionPlan::Label& part = plan.labels[static_cast<std::size_t>(plan.num_labels++)];
+    part = {.label = label, .first_token = token, .num_decode_tokens = 0, .prefill_tiles = {}};
+    const std::int64_t first_tile = tile;
+    for (; first < segments.size() && segments[first].label == label; ++first) {
+      const std::int32_t span = segments[first].span;
+      if (token < plan.num_decode_tokens) {
+        ++part.num_decode_tokens;
+      } else {
+        tile += (span + tile_tokens_ - 1) / tile_tokens_;
+      }
+      token += span;
+    }
+    part.prefill_tiles = plan.prefill_tiles.slice(0, first_tile, tile - first_tile);
+  }
+}
+
+void AttentionPlanner::plan_last_keys(std::span<const Segment> segments, AttentionPlan& plan,
+                                      StepContext& context) const {
+  RIGEL_CHECK(kv_cache_.has_value(), "attention that is not causal needs a KV cache to plan by");
+  const std::span<const std::int32_t> places = context.plan<KvPlan>(*kv_cache_).host_token_indices;
+  const auto last_keys =
+      context.staging->column<std::int32_t>(static_cast<std::int64_t>(places.size()));
+  std::size_t token = 0;
+  for (const Segment& segment : segments) {
+    const std::size_t end = token + static_cast<std::size_t>(segment.span);
+    RIGEL_CHECK(end <= places.size(), "attention has more tokens than the KV cache: {} of {}", end,
+                places.size());
+    for (; token < end; ++token) {
+      last_keys.host[token] = places[end - 1];
+    }
+  }
+  RIGEL_CHECK(token == places.size(), "attention has fewer tokens than the KV cache: {} of {}",
+              token, places.size());
+  plan.causal = false;
+  plan.last_keys = last_keys.device;
 }
 
 }  // namespace rigel

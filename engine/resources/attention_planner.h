@@ -3,20 +3,34 @@
 #include "engine/resource.h"
 
 #include <cstdint>
+#include <optional>
+#include <span>
 
 namespace rigel {
 
 /// Sorts a step's tokens into what decode attention and what prefill attention computes: leading segments of one token are
-/// decode lanes, the rest is cut into tiles of at most `tile_tokens` tokens of one row.
+/// decode lanes, the rest is cut into tiles of at most `tile_tokens` tokens of one stream. Where the segments lie label after
+/// label, each label's part is given too. Attention that is not causal needs the KV cache, which knows how far a segment goes.
 class AttentionPlanner final : public Resource {
  public:
-  AttentionPlanner(ResourceKey key, std::int32_t tile_tokens)
-      : Resource(key), tile_tokens_(tile_tokens) {}
+  AttentionPlanner(ResourceKey key, std::int32_t tile_tokens,
+                   std::optional<ResourceKey> kv_cache = std::nullopt)
+      : Resource(key), tile_tokens_(tile_tokens), kv_cache_(kv_cache) {}
 
+  [[nodiscard]] std::span<const ResourceKey> depends_on() const override {
+    return kv_cache_ ? std::span<const ResourceKey>(&*kv_cache_, 1)
+                     : std::span<const ResourceKey>();
+  }
+  [[nodiscard]] bool supports_preplan() const override { return true; }
   void plan(const SubmoduleStep& step, StepContext& context) override;
 
  private:
+  void plan_labels(std::span<const Segment> segments, AttentionPlan& plan) const;
+  void plan_last_keys(std::span<const Segment> segments, AttentionPlan& plan,
+                      StepContext& context) const;
+
   std::int32_t tile_tokens_;
+  std::optional<ResourceKey> kv_cache_;
 };
 
 }  // namespace rigel

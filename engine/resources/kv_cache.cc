@@ -2,136 +2,178 @@
 
 #include "tensor/error.h"
 
+#include <algorithm>
+#include <array>
+
 namespace rigel {
 
 KvCache::KvCache(ResourceKey key, Device& device, const KvCacheConfig& config)
     : Resource(key),
       config_(config),
       arena_(config.num_pages),
-      streams_(static_cast<std::size_t>(config.num_rows)),
+      rows_(static_cast<std::size_t>(config.num_rows)),
+      streams_(static_cast<std::size_t>(config.num_rows) *
+               static_cast<std::size_t>(config.num_labels)),
       pool_(device, config.page_bytes() * config.num_pages),
-      page_table_(device, std::int64_t{config.num_rows} * config.pages_for(config.max_length) * 4) {
+      page_table_(device, static_cast<std::int64_t>(streams_.size()) *
+                              config.pages_for(config.max_length) * 4) {
+  RIGEL_CHECK(config.num_labels >= 1 && config.num_labels <= kMaxLabels,
+              "num_labels must be 1 to {}, got {}", kMaxLabels, config.num_labels);
+  RIGEL_CHECK(config.retention.protected_tokens == 0 || config.retention.max_tokens > 0,
+              "retention.protected_tokens is {} but max_tokens keeps everything",
+              config.retention.protected_tokens);
   pool_view_ = pool_.view(config.dtype, {config.num_layers, config.num_pages, 2,
                                          config.num_kv_heads, config.page_size, config.head_dim});
-  page_table_view_ =
-      page_table_.view(Dtype::kI32, {config.num_rows, config.pages_for(config.max_length)});
-  for (Stream& row : streams_) {
-    row.pages.reserve(static_cast<std::size_t>(max_pages_per_row()));
+  page_table_view_ = page_table_.view(Dtype::kI32, {static_cast<std::int64_t>(streams_.size()),
+                                                    config.pages_for(config.max_length)});
+  for (CacheStream& stream : streams_) {
+    stream.pages.reserve(static_cast<std::size_t>(max_pages_per_row()));
+  }
+  starts_.reserve(streams_.size());
+  undo_.reserve(streams_.size());
+  if (config.has_prefix_cache()) {
+    index_.emplace(config.num_pages, config.page_size, config.fingerprint);
+  }
+  if (config.num_host_pages > 0) {
+    host_arena_.emplace(config.num_host_pages + 1);
+    host_pool_ = PinnedBuffer(device, config.page_bytes() * config.num_host_pages);
   }
 }
 
-KvCache::Stream& KvCache::stream(RequestHandle handle) {
-  return const_cast<Stream&>(std::as_const(*this).stream(handle));
+CacheRow& KvCache::row(RequestHandle handle) {
+  return const_cast<CacheRow&>(std::as_const(*this).row(handle));
 }
 
-const KvCache::Stream& KvCache::stream(RequestHandle handle) const {
+const CacheRow& KvCache::row(RequestHandle handle) const {
   RIGEL_CHECK(handle.row >= 0 && handle.row < config_.num_rows, "no row {} in a cache of {} rows",
               handle.row, config_.num_rows);
-  const Stream& row = streams_[static_cast<std::size_t>(handle.row)];
+  const CacheRow& row = rows_[static_cast<std::size_t>(handle.row)];
   RIGEL_CHECK(row.open && row.handle == handle, "row {} belongs to another request", handle.row);
   return row;
 }
 
-std::span<const Segment> KvCache::segments(const SubmoduleStep& step) const {
-  const auto& own = std::get<KvStep>(*step.find(key())).segments;
-  return own.empty() ? std::span<const Segment>(step.segments) : std::span<const Segment>(own);
+CacheStream& KvCache::stream(RequestHandle handle, LabelId label) {
+  return const_cast<CacheStream&>(std::as_const(*this).stream(handle, label));
+}
+
+const CacheStream& KvCache::stream(RequestHandle handle, LabelId label) const {
+  RIGEL_CHECK(static_cast<std::int32_t>(label) < config_.num_labels,
+              "no label {} in a cache of {} labels", static_cast<int>(label), config_.num_labels);
+  return stream_of(row(handle).handle.row, static_cast<std::int32_t>(label));
 }
 
 void KvCache::ingest_request(const RequestInfo& info) {
-  Stream& row = streams_.at(static_cast<std::size_t>(info.handle.row));
+  CacheRow& row = rows_.at(static_cast<std::size_t>(info.handle.row));
   if (row.open && row.handle == info.handle) {
     return;
   }
   RIGEL_CHECK(!row.open, "row {} is still open", info.handle.row);
   row.handle = info.handle;
   row.open = true;
-  row.stored_length = 0;
-  row.num_published = 0;
+  row.last_step = 0;
 }
 
 void KvCache::remove_request(RequestHandle handle, Epoch last_touch) {
   restart_request(handle, last_touch);
-  stream(handle).open = false;
+  row(handle).open = false;
 }
 
 void KvCache::restart_request(RequestHandle handle, Epoch last_touch) {
-  Stream& row = stream(handle);
-  for (const PageIndex page : row.pages) {
-    arena_.release(page, last_touch);
+  CacheRow& row = this->row(handle);
+  check_not_staged(handle);
+  for (std::int32_t label = 0; label < config_.num_labels; ++label) {
+    empty_stream(stream_of(handle.row, label), last_touch);
   }
-  row.pages.clear();
-  row.stored_length = 0;
-  row.num_published = 0;
+  empty_host_pages(row, last_touch);
 }
 
-AdmitOutcome KvCache::admit(const SubmoduleStep& step, const StepContext& /*context*/) {
-  for (const Segment& segment : segments(step)) {
-    if (segment.handle.is_padding()) {
-      continue;  // padding lanes write nothing
-    }
-    Stream& row = stream(segment.handle);
-    const std::int32_t length = row.stored_length + segment.span;
-    RIGEL_CHECK(length <= config_.max_length, "row {} would hold {} tokens, the limit is {}",
-                segment.handle.row, length, config_.max_length);
-    const auto wanted = static_cast<std::size_t>(config_.pages_for(length));
-    while (row.pages.size() < wanted) {
-      const std::optional<PageIndex> page = arena_.acquire();
-      if (!page) {
-        return {AdmitOutcome::Reason::kAllocationFailed,
-                static_cast<std::int32_t>(wanted - row.pages.size()), segment.handle};
-      }
-      row.pages.push_back(*page);
+/// Pages are let go from the end: in the prefix index a page below another is then free first.
+void KvCache::empty_stream(CacheStream& stream, Epoch last_touch) {
+  for (std::vector<PageIndex>* list : {&stream.reserved, &stream.pages, &stream.lease}) {
+    while (!list->empty()) {
+      drop_page(list->back(), last_touch);
+      list->pop_back();
     }
   }
-  return {};
+  stream.stored_length = 0;
+  stream.num_published = 0;
+  stream.num_holes = 0;
+  stream.is_admitted = false;
+  stream.is_converted = false;
+  stream.chain_end = PrefixIndex::root();
+  stream.num_chained = 0;
+  stream.is_chained = true;
+  ++stream.generation;
 }
 
-void KvCache::plan(const SubmoduleStep& step, StepContext& context) {
-  std::int64_t num_updates = 0;
-  for (const Segment& segment : segments(step)) {
-    if (!segment.handle.is_padding()) {
-      const Stream& row = stream(segment.handle);
-      num_updates += static_cast<std::int64_t>(row.pages.size()) - row.num_published;
+void KvCache::empty_host_pages(CacheRow& row, Epoch last_touch) {
+  for (const CacheRow::HostPage& host : row.host_pages) {
+    if (host.shared < 0) {
+      host_arena_->release(host.page, last_touch);
     }
   }
-  const auto updates = context.staging->column<std::int32_t>(num_updates * 3);
-  std::size_t at = 0;
-  for (const Segment& segment : segments(step)) {
-    if (segment.handle.is_padding()) {
-      continue;
-    }
-    Stream& row = stream(segment.handle);
-    for (; row.num_published < static_cast<std::int32_t>(row.pages.size()); ++row.num_published) {
-      updates.host[at++] = segment.handle.row;
-      updates.host[at++] = row.num_published;
-      updates.host[at++] =
-          static_cast<std::int32_t>(row.pages[static_cast<std::size_t>(row.num_published)]);
-    }
-  }
-  context.set_plan(key(), KvPlan{updates.device.reshape({num_updates, 3})});
+  row.host_pages.clear();
+  row.is_offloaded = false;
 }
 
-void KvCache::commit(const SubmoduleStep& step, const StepContext& /*context*/) {
-  if (!std::get<KvStep>(*step.find(key())).commit) {
-    return;
-  }
-  for (const Segment& segment : segments(step)) {
-    if (!segment.handle.is_padding()) {
-      stream(segment.handle).stored_length += segment.span;
-    }
+void KvCache::collect(Epoch completed) {
+  completed_ = std::max(completed_, completed);
+  arena_.collect(completed);
+  if (host_arena_) {
+    host_arena_->collect(completed);
   }
 }
 
-std::int32_t KvCache::stored_length(RequestHandle handle) const {
-  return stream(handle).stored_length;
+void KvCache::truncate_to(RequestHandle handle, LabelId label, std::int32_t length,
+                          Epoch last_touch) {
+  CacheStream& stream = this->stream(handle, label);
+  check_not_staged(handle);
+  RIGEL_CHECK(!row(handle).is_offloaded && !stream.is_admitted,
+              "row {} cannot be truncated: it is {}", handle.row,
+              stream.is_admitted ? "admitted to a step" : "on the host");
+  RIGEL_CHECK(length >= stream.num_holes * config_.page_size && length <= stream.stored_length,
+              "length {} of row {} is not among its tokens {} to {}", length, handle.row,
+              stream.num_holes * config_.page_size, stream.stored_length);
+  const auto num_kept = static_cast<std::size_t>(config_.pages_for(length));
+  while (stream.pages.size() > num_kept) {
+    drop_page(stream.pages.back(), last_touch);
+    stream.pages.pop_back();
+  }
+  stream.num_published = std::min(stream.num_published, static_cast<std::int32_t>(num_kept));
+  stream.stored_length = length;
+  stream.chain_end = PrefixIndex::root();
+  stream.num_chained = 0;
+  ++stream.generation;
 }
 
-std::int32_t KvCache::num_pages(RequestHandle handle) const {
-  return static_cast<std::int32_t>(stream(handle).pages.size());
+std::int32_t KvCache::stored_length(RequestHandle handle, LabelId label) const {
+  return stream(handle, label).stored_length;
+}
+
+std::int32_t KvCache::num_pages(RequestHandle handle, LabelId label) const {
+  const CacheStream& stream = this->stream(handle, label);
+  return static_cast<std::int32_t>(stream.pages.size()) - stream.num_holes;
+}
+
+std::span<const PageIndex> KvCache::pages(RequestHandle handle, LabelId label) const {
+  return stream(handle, label).pages;
+}
+
+std::uint64_t KvCache::generation(RequestHandle handle, LabelId label) const {
+  return stream(handle, label).generation;
 }
 
 DeviceView KvCache::layer(std::int32_t index) const {
   return pool_view_.select(0, index);
+}
+
+DeviceView KvCache::device_blocks() const {
+  const std::array<std::int64_t, 3> strides{config_.block_bytes(),
+                                            config_.block_bytes() * config_.num_pages, 1};
+  return {pool_.raw(),
+          Dtype::kU8,
+          {config_.num_pages, config_.num_layers, config_.block_bytes()},
+          strides};
 }
 
 }  // namespace rigel

@@ -29,6 +29,10 @@ class PageArena {
   /// Pages a request could ever own.
   [[nodiscard]] std::int32_t capacity() const { return pages_.queue().size() - 1; }
 
+  [[nodiscard]] std::int32_t num_owners(PageIndex page) const {
+    return owners_.at(static_cast<std::size_t>(page));
+  }
+
   /// A page with one owner; none where no page is free.
   [[nodiscard]] std::optional<PageIndex> acquire();
   /// One more owner of a page that has an owner.

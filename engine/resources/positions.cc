@@ -1,30 +1,129 @@
 #include "engine/resources/positions.h"
 
+#include <ranges>
+
 namespace rigel {
 
+void Positions::ingest_request(const RequestInfo& info) {
+  RequestHandle& owner = owners_.at(static_cast<std::size_t>(info.handle.row));
+  if (owner != info.handle) {
+    owner = info.handle;
+    restart_request(info.handle, 0);
+  }
+}
+
+void Positions::remove_request(RequestHandle handle, Epoch /*last_touch*/) {
+  owners_.at(static_cast<std::size_t>(handle.row)) = {};
+}
+
+void Positions::restart_request(RequestHandle handle, Epoch /*last_touch*/) {
+  for (auto index = static_cast<std::size_t>(handle.row); index < next_.size();
+       index += owners_.size()) {
+    next_[index] = 0;
+  }
+}
+
+void Positions::truncate_to(RequestHandle handle, LabelId label, std::int32_t position) {
+  RIGEL_CHECK(position >= 0 && position <= next(handle, label),
+              "position {} of row {} is behind its next, {}", position, handle.row,
+              next(handle, label));
+  next_[index_of(handle, label)] = position;
+}
+
+void Positions::set(std::size_t index, std::int32_t next) {
+  if (is_staging_) {
+    undo_.push_back({index, next_[index]});
+  }
+  next_[index] = next;
+}
+
+void Positions::fork(std::span<const Fork> forks, std::span<const Segment> segments) {
+  for (const Fork& fork : forks) {
+    for (const Segment& segment : segments) {
+      if (!segment.handle
+               .is_padding()) {  // a request that comes twice is forked twice, to the same
+        set(index_of(segment.handle, fork.destination), next(segment.handle, fork.source));
+      }
+    }
+  }
+}
+
+void Positions::follow_cache(const SubmoduleStep& step, const StepContext& context) {
+  const ResourceStep* const cache = kv_cache_ ? step.find(*kv_cache_) : nullptr;
+  if (cache == nullptr) {
+    return;
+  }
+  for (const StreamStart& start : context.plan<KvPlan>(*kv_cache_).starts) {
+    set(index_of(start.handle, start.label), start.length);
+  }
+  fork(std::get<KvStep>(*cache).pre_forks, step.segments_of(*kv_cache_));
+}
+
 void Positions::plan(const SubmoduleStep& step, StepContext& context) {
-  const auto positions = context.staging->column<std::int32_t>(context.num_tokens);
-  const auto rows = context.staging->column<std::int32_t>(context.num_tokens);
+  follow_cache(step, context);
+  const std::span<const Segment> segments = step.segments_of(key());
+  const ResourceStep* const declared = step.find(key());
+  const auto* own = declared == nullptr ? nullptr : &std::get<PositionStep>(*declared);
+  const bool shares_position = own != nullptr && own->scheme == PositionStep::Scheme::kBlock;
+  std::int64_t num_tokens = 0;
+  for (const Segment& segment : segments) {
+    num_tokens += segment.span;
+  }
+  RIGEL_CHECK(segments.data() != step.segments.data() || num_tokens == context.num_tokens,
+              "the segments cover {} tokens of {}", num_tokens, context.num_tokens);
+  const bool has_ids = own != nullptr && !own->pos_ids.empty();
+  RIGEL_CHECK(!has_ids || own->pos_ids.size() == static_cast<std::size_t>(num_tokens),
+              "pos_ids has {} positions for {} tokens", has_ids ? own->pos_ids.size() : 0,
+              num_tokens);
+  const auto positions = context.staging->column<std::int32_t>(num_tokens);
+  const auto rows = context.staging->column<std::int32_t>(num_tokens);
   std::size_t token = 0;
-  for (const Segment& segment : step.segments) {
+  for (const Segment& segment : segments) {
     const bool padding = segment.handle.is_padding();
-    const std::int32_t first = padding ? 0 : next(segment.handle);
+    const std::int32_t first = padding ? 0 : next(segment.handle, segment.label);
     for (std::int32_t offset = 0; offset < segment.span; ++offset, ++token) {
-      positions.host[token] = padding ? -1 : first + offset;
+      const std::int32_t position =
+          has_ids ? own->pos_ids[token] : first + (shares_position ? 0 : offset);
+      positions.host[token] = padding ? -1 : position;
       rows.host[token] = padding ? -1 : segment.handle.row;
     }
   }
-  RIGEL_CHECK(token == static_cast<std::size_t>(context.num_tokens),
-              "the segments cover {} tokens of {}", token, context.num_tokens);
   context.set_plan(key(), PositionPlan{positions.device, rows.device});
 }
 
 void Positions::commit(const SubmoduleStep& step, const StepContext& /*context*/) {
-  for (const Segment& segment : step.segments) {
+  const std::span<const Segment> segments = step.segments_of(key());
+  const ResourceStep* const declared = step.find(key());
+  const auto* own = declared == nullptr ? nullptr : &std::get<PositionStep>(*declared);
+  const bool shares_position = own != nullptr && own->scheme == PositionStep::Scheme::kBlock;
+  const bool has_advance = own != nullptr && !own->advance.empty();
+  RIGEL_CHECK(!has_advance || own->advance.size() == segments.size(),
+              "advance has {} numbers for {} segments", has_advance ? own->advance.size() : 0,
+              segments.size());
+  for (std::size_t index = 0; index < segments.size(); ++index) {
+    const Segment& segment = segments[index];
     if (!segment.handle.is_padding()) {
-      next_[static_cast<std::size_t>(segment.handle.row)] += segment.span;
+      const std::int32_t by_scheme = shares_position && segment.span > 0 ? 1 : segment.span;
+      next_[index_of(segment.handle, segment.label)] +=
+          has_advance ? own->advance[index] : by_scheme;
     }
   }
+  if (const ResourceStep* const cache = kv_cache_ ? step.find(*kv_cache_) : nullptr) {
+    fork(std::get<KvStep>(*cache).post_forks, step.segments_of(*kv_cache_));
+  }
+}
+
+void Positions::promote(Epoch /*epoch*/) {
+  is_staging_ = false;
+  undo_.clear();
+}
+
+void Positions::clear_preplan() {
+  is_staging_ = false;
+  for (const Undo& undo : std::views::reverse(undo_)) {
+    next_[undo.index] = undo.next;
+  }
+  undo_.clear();
 }
 
 }  // namespace rigel
