@@ -30,7 +30,7 @@ class PageArena {
   [[nodiscard]] std::int32_t capacity() const { return pages_.queue().size() - 1; }
 
   [[nodiscard]] std::int32_t num_owners(PageIndex page) const {
-    return owners_.at(static_cast<std::size_t>(page));
+    return pages_.num_owners(static_cast<std::int32_t>(page));
   }
 
   /// A page with one owner; none where no page is free.
