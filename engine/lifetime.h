@@ -240,8 +240,8 @@ class Steps {
     ++last_launched_;
     for (const RequestHandle lane : lanes) {
       if (!lane.is_padding()) {
-        RIGEL_CHECK(static_cast<std::size_t>(lane.row) < last_touch_.size(), "row {} was not opened",
-                    lane.row);
+        RIGEL_CHECK(static_cast<std::size_t>(lane.row) < last_touch_.size(),
+                    "row {} was not opened", lane.row);
         last_touch_[static_cast<std::size_t>(lane.row)] = last_launched_;
       }
     }

@@ -39,7 +39,7 @@ void PageArena::check_conserved() const {
   const auto& queue = pages_.queue();
   std::vector<int> places(static_cast<std::size_t>(queue.size()), 0);
   for (std::int32_t page = 0; page < queue.size(); ++page) {
-    places[static_cast<std::size_t>(page)] += pages_.num_owners(page) > 0 ? 1 : 0;
+    places[static_cast<std::size_t>(page)] += num_owners(static_cast<PageIndex>(page)) > 0 ? 1 : 0;
   }
   for (std::int32_t position = 0; position < queue.num_free() + queue.num_retiring(); ++position) {
     ++places[static_cast<std::size_t>(queue.at(position))];

@@ -89,8 +89,8 @@ void for_each_event(const LifetimeWorld<Protocol>& world, Visit visit) {
       visit(action);
     }
   };
-  for (const Kind kind : {Kind::kAdmit, Kind::kRunStep, Kind::kComplete, Kind::kRunCopy,
-                          Kind::kCompleteCopy}) {
+  for (const Kind kind :
+       {Kind::kAdmit, Kind::kRunStep, Kind::kComplete, Kind::kRunCopy, Kind::kCompleteCopy}) {
     offer(kind, 0, 0);
   }
   for (std::int32_t row = 0; row < Protocol::kRows; ++row) {

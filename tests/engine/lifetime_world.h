@@ -10,6 +10,7 @@
 
 #include "engine/lifetime.h"
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <cstdint>
@@ -65,8 +66,8 @@ struct LifetimeAction {
 
 constexpr std::string_view name_of(LifetimeAction::Kind kind) {
   constexpr std::array<std::string_view, LifetimeAction::kNumKinds> kNames = {
-      "admit",   "launch", "reserve", "run step", "complete",     "finish",
-      "preempt", "offload", "reload", "run copy", "complete copy"};
+      "admit",   "launch",  "reserve", "run step", "complete",     "finish",
+      "preempt", "offload", "reload",  "run copy", "complete copy"};
   return kNames[static_cast<std::size_t>(kind)];
 }
 
@@ -151,6 +152,7 @@ class LifetimeWorld {
   [[nodiscard]] bool page_in_use(std::int32_t page) const;
   [[nodiscard]] bool host_page_in_use(std::int32_t page) const;
 
+  [[nodiscard]] std::uint64_t doing(std::int32_t row) const;
   std::int32_t take_page();
   std::int32_t take_host_page();
   bool grow(Request& request);

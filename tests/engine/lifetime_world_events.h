@@ -52,7 +52,8 @@ bool LifetimeWorld<Protocol>::enabled(const Action& action) const {
       return request.phase == Phase::kRunning && request.num_pages > 0;
     case Kind::kOffload:
       return Protocol::kHasCopies && request.phase == Phase::kRunning && request.num_pages > 0 &&
-             !must_grow(request) && num_copies_ < kMaxCopies && host_pages_.queue().num_free() >= request.num_pages &&
+             !must_grow(request) && num_copies_ < kMaxCopies &&
+             host_pages_.queue().num_free() >= request.num_pages &&
              (!Protocol::kCopyOutWaits || !written_in_flight(request));
     case Kind::kReload:
       return request.phase == Phase::kOffloaded && num_copies_ < kMaxCopies &&
@@ -225,6 +226,7 @@ void LifetimeWorld<Protocol>::release_host_pages(Request& request) {
 template <class Protocol>
 void LifetimeWorld<Protocol>::admit(const Action& action) {
   const RequestHandle handle = *rows_.open();
+  steps_.open_row(handle.row);
   expect(!Protocol::kReuseIsChecked || !has_lane_in_flight(handle.row),
          "a row has a new request while a step may write it");
   Request& request = requests_[at(handle.row)];
@@ -258,15 +260,16 @@ void LifetimeWorld<Protocol>::launch(const Action& action) {
     Request& request = requests_[at(row)];
     handles[at(step.num_lanes)] = request.handle;
     Lane& lane = step.lanes[at(step.num_lanes++)];
-    lane = {request.id, request.handle, request.num_pages, request.pages,
-            ++last_value_, request.state, ++last_value_};
+    lane = {request.id,    request.handle, request.num_pages, request.pages,
+            ++last_value_, request.state,  ++last_value_};
     request.pages[at(request.num_pages - 1)].value = lane.writes;
     request.state = lane.state_written;
   }
   const Epoch epoch = steps_.launch(std::span(handles).first(at(step.num_lanes)));
   step.slot_index = steps_.slot_of(epoch);
   step.slot = ++last_value_;
-  slot_memory_[step.slot_index] = step.slot;  // the host writes it at once, whatever the device does
+  slot_memory_[step.slot_index] =
+      step.slot;  // the host writes it at once, whatever the device does
   ++num_flying_;
 }
 

@@ -10,6 +10,8 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
+#include <atomic>
 #include <chrono>
 #include <cstdlib>
 #include <random>
@@ -89,7 +91,8 @@ class MixesTest : public ::testing::Test {
     return kFiles;
   }
   static const text::Tokenizer& tokenizer() {
-    static const text::Tokenizer kTokenizer(testing::make_mix_vocabulary(files().config.vocab_size));
+    static const text::Tokenizer kTokenizer(
+        testing::make_mix_vocabulary(files().config.vocab_size));
     return kTokenizer;
   }
   static std::unique_ptr<LocalService> start(void (*apply)(WorkerOptions&)) {
@@ -145,8 +148,8 @@ TEST_F(MixesTest, EveryWayToServeGivesTheSameAnswers) {
   }
   int num_bad_mixes = 0;
   for (int seed = 1; seed <= num_mixes() && num_bad_mixes < 3; ++seed) {
-    const auto mix = testing::make_request_mix(static_cast<std::uint32_t>(seed),
-                                               files().config.vocab_size);
+    const auto mix =
+        testing::make_request_mix(static_cast<std::uint32_t>(seed), files().config.vocab_size);
     std::vector<MixedAnswer> whole;
     bool differs = false;
     for (std::size_t way = 0; way < services.size(); ++way) {
@@ -164,7 +167,8 @@ TEST_F(MixesTest, EveryWayToServeGivesTheSameAnswers) {
   for (std::size_t way = 0; way < services.size(); ++way) {
     expect_everything_back(*services[way], kOptionSets[way].name);
   }
-  EXPECT_GT(services.back()->metrics().num_preemptions, 0U) << "the small cache is not small enough";
+  EXPECT_GT(services.back()->metrics().num_preemptions, 0U)
+      << "the small cache is not small enough";
 }
 
 TEST_F(MixesTest, AMixHasEveryKindOfEnd) {

@@ -23,7 +23,8 @@ constexpr std::string_view kLetters = "etaoinshrdlu";
 
 class MixMaker {
  public:
-  MixMaker(std::uint32_t seed, std::int32_t vocab_size) : random_(seed), vocab_size_(vocab_size) {}
+  MixMaker(std::uint32_t seed, std::int32_t vocab_size)
+      : random_(seed), vocab_size_(vocab_size), is_crowd_(seed % 5 == 0) {}
 
   std::vector<MixedRequest> make() {
     const std::size_t wanted = 3 + below(10);
@@ -52,16 +53,21 @@ class MixMaker {
     MixedRequest mixed;
     // Most prompts are short; some take several pages and several steps.
     constexpr std::array<std::uint32_t, 4> kLongest = {8, 40, 100, 200};
-    mixed.request.prompt.resize(1 + below(kLongest[below(4)]));
+    mixed.request.prompt.resize(1 + below(kLongest[below(is_crowd_ ? 2 : 4)]));
     for (std::int32_t& token : mixed.request.prompt) {
       token = any_token();
     }
-    mixed.arrives_after = static_cast<int>(one_in(2) ? 0 : below(60));
+    mixed.arrives_after = static_cast<int>(is_crowd_ || one_in(2) ? 0 : below(60));
     if (one_in(5)) {
       mixed.cancel_after = static_cast<int>(below(12));
     }
     choose_sampling(mixed.request.sampling);
     choose_stops(mixed.request.sampling);
+    if (one_in(8)) {
+      mixed.request.prompt_top = static_cast<int>(below(4));
+      mixed.request.keep_last_logits = one_in(2);
+      mixed.request.sampling.max_tokens = 0;
+    }
     return mixed;
   }
 
@@ -85,7 +91,7 @@ class MixMaker {
   }
 
   void choose_stops(SamplingParams& sampling) {
-    sampling.max_tokens = static_cast<int>(1 + below(one_in(4) ? 48 : 16));
+    sampling.max_tokens = static_cast<int>(is_crowd_ ? 30 + below(30) : 1 + below(16));
     sampling.ignore_eos = one_in(2);
     if (one_in(4)) {
       sampling.min_tokens = static_cast<int>(below(8));
@@ -110,23 +116,44 @@ class MixMaker {
 
   std::mt19937 random_;
   std::int32_t vocab_size_;
+  bool is_crowd_;  // many that come at once, begin small and grow together
 };
 
+bool same_bits(float a, float b) {
+  return std::bit_cast<std::uint32_t>(a) == std::bit_cast<std::uint32_t>(b);
+}
+
+bool same_logprob(const TokenLogprob& a, const TokenLogprob& b) {
+  return a.id == b.id && same_bits(a.logprob, b.logprob);
+}
+
 bool is_prefix(const MixedAnswer& answer, const MixedAnswer& whole) {
-  const auto same = [](const TokenLogprob& a, const TokenLogprob& b) {
-    return a.id == b.id &&
-           std::bit_cast<std::uint32_t>(a.logprob) == std::bit_cast<std::uint32_t>(b.logprob);
-  };
   return answer.ids.size() <= whole.ids.size() && answer.logprobs.size() <= whole.logprobs.size() &&
          std::ranges::equal(answer.ids, std::span(whole.ids).first(answer.ids.size())) &&
-         std::ranges::equal(answer.logprobs, std::span(whole.logprobs).first(answer.logprobs.size()),
-                            same);
+         std::ranges::equal(answer.logprobs,
+                            std::span(whole.logprobs).first(answer.logprobs.size()), same_logprob);
+}
+
+bool same_scores(const PromptScores& a, const PromptScores& b) {
+  const auto same_top = [](const auto& x, const auto& y) {
+    return std::ranges::equal(x, y, same_logprob);
+  };
+  return std::ranges::equal(a.logprobs, b.logprobs, same_bits) &&
+         std::ranges::equal(a.top, b.top, same_top) &&
+         std::ranges::equal(a.last_logits, b.last_logits, same_bits);
+}
+
+bool is_same(const MixedAnswer& answer, const MixedAnswer& whole) {
+  return is_prefix(answer, whole) && answer.ids.size() == whole.ids.size() &&
+         answer.logprobs.size() == whole.logprobs.size() && answer.text == whole.text &&
+         answer.finish == whole.finish && answer.stop_string == whole.stop_string &&
+         answer.error == whole.error && same_scores(answer.scores, whole.scores);
 }
 
 std::string describe(const MixedAnswer& answer) {
-  return fmt::format("{} ids {}, text '{}', {} log-probabilities, stop string '{}' {}",
+  return fmt::format("{} ids {}, text '{}', {} log-probabilities, {} scores, stop string '{}' {}",
                      name_of(answer.finish), answer.ids, answer.text, answer.logprobs.size(),
-                     answer.stop_string, answer.error);
+                     answer.scores.logprobs.size(), answer.stop_string, answer.error);
 }
 
 }  // namespace
@@ -162,13 +189,7 @@ std::string find_difference(const MixedRequest& request, const MixedAnswer& answ
                             const MixedAnswer& whole, Cancels cancels) {
   const bool was_cancelled = cancels == Cancels::kObey && request.cancel_after.has_value() &&
                              answer.finish == FinishReason::kCancelled;
-  const bool same = was_cancelled
-                        ? is_prefix(answer, whole)
-                        : is_prefix(answer, whole) && answer.ids.size() == whole.ids.size() &&
-                              answer.logprobs.size() == whole.logprobs.size() &&
-                              answer.text == whole.text && answer.finish == whole.finish &&
-                              answer.stop_string == whole.stop_string &&
-                              answer.error == whole.error;
+  const bool same = was_cancelled ? is_prefix(answer, whole) : is_same(answer, whole);
   return same ? ""
               : fmt::format("\n  expected {}\n  got      {}", describe(whole), describe(answer));
 }
@@ -185,10 +206,12 @@ std::string describe(const MixedRequest& mixed) {
                       sampling.logprobs.value_or(-1));
   text += fmt::format(", {} biases, stop {}, {} stop tokens", sampling.logit_bias.size(),
                       sampling.stop, sampling.stop_token_ids.size());
+  text += mixed.request.prompt_top ? ", scored" : "";
   text += sampling.ignore_eos ? ", ignore_eos" : "";
   text += sampling.include_stop_in_output ? ", include_stop_in_output" : "";
   text += sampling.skip_special_tokens ? "" : ", with special tokens";
-  return mixed.cancel_after ? text + fmt::format(", cancelled after {}", *mixed.cancel_after) : text;
+  return mixed.cancel_after ? text + fmt::format(", cancelled after {}", *mixed.cancel_after)
+                            : text;
 }
 
 }  // namespace rigel::testing

@@ -5,6 +5,7 @@
 #include <condition_variable>
 #include <memory>
 #include <mutex>
+#include <utility>
 
 namespace rigel::testing {
 
@@ -62,6 +63,9 @@ class MixListener final : public OutputListener {
       answer_.finish = *delta.finish;
       answer_.stop_string = delta.stop_string;
       answer_.error = delta.error;
+      if (delta.prompt_scores != nullptr) {
+        answer_.scores = *delta.prompt_scores;
+      }
       progress_.add_finished();
     }
   }
