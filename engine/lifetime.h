@@ -11,8 +11,8 @@
 // 2. What is let go returns with the last epoch that may touch it, and has no new owner before the host has seen that step
 //    complete. This holds even where the order of one stream would do, because not everything is on that stream: a copy to
 //    or from the host, the network, and the host itself when it writes a slot or reads a result.
-// 3. A copy beside the steps owns what it reads and writes until the host has seen its end, as one more owner of each page;
-//    it begins only on pages that no step in flight writes.
+// 3. A copy on a stream of its own owns what it reads and writes until the host has seen its end, as one more owner of each
+//    page, and begins only on pages that no step in flight writes. A copy on the steps' stream is ordered by it.
 //
 // The explorer in tests/engine/lifetime_explorer.h tries every order of events on this same code.
 
@@ -234,7 +234,7 @@ class Steps {
       last_touch_.resize(std::max(last_touch_.size(), static_cast<std::size_t>(row) + 1));
     }
   }
-  /// The next step, with these lanes. To be called before any of it is enqueued that a failing launch could leave behind.
+  /// The next step, with these lanes. A launch that fails after this leaves a step that completes like any other.
   Epoch launch(std::span<const RequestHandle> lanes) {
     RIGEL_CHECK(can_launch(), "{} steps are in flight already", num_in_flight());
     ++last_launched_;

@@ -173,7 +173,7 @@ LifetimeReport explore_lifetimes() {
   return report;
 }
 
-/// One random history of `num_events` events. Its end is told from the seed alone, so `history` holds the last events only.
+/// One random history of `num_events` events, the same for one seed; `history` holds the last of them.
 template <class Protocol>
 LifetimeReport run_random_lifetimes(std::uint32_t seed, std::size_t num_events) {
   using Kind = LifetimeAction::Kind;

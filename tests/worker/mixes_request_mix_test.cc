@@ -55,12 +55,10 @@ TEST(RequestMix, EveryFieldOfAnAnswerIsCompared) {
   EXPECT_TRUE(differs([](MixedAnswer& answer) { answer.stop_string = "c"; }));
   EXPECT_TRUE(differs([](MixedAnswer& answer) { answer.error = "broken"; }));
   EXPECT_TRUE(differs([](MixedAnswer& answer) { answer.logprobs.pop_back(); }));
-  EXPECT_TRUE(differs([](MixedAnswer& answer) {
-    answer.logprobs[2].logprob = std::nextafter(-2.0f, 0.0f);
-  }));
-  EXPECT_TRUE(differs([](MixedAnswer& answer) {
-    answer.scores.logprobs[0] = std::nextafter(-3.0f, 0.0f);
-  }));
+  EXPECT_TRUE(differs(
+      [](MixedAnswer& answer) { answer.logprobs[2].logprob = std::nextafter(-2.0f, 0.0f); }));
+  EXPECT_TRUE(differs(
+      [](MixedAnswer& answer) { answer.scores.logprobs[0] = std::nextafter(-3.0f, 0.0f); }));
 }
 
 TEST(RequestMix, ACancelledAnswerMustBeABeginning) {
