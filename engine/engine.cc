@@ -1,11 +1,33 @@
+// A node's life around its steps: load, requests, completion, stop checks. engine_launch.cc launches the steps.
+
 #include "engine/engine.h"
 
+#include "engine/preparation.h"
 #include "tensor/error.h"
 #include "tensor/trace.h"
 
-#include <limits>
+#include <exception>
+#include <string>
 
 namespace rigel {
+
+namespace {
+
+constexpr int kTensorParallelSize = 1;
+
+/// A submodule that opted out of casting works in its parameters' type, which is f32.
+Dtype compute_dtype_of(const NodeSubmodule& submodule, Dtype engine_dtype) {
+  return submodule.disable_autocast() ? Dtype::kF32
+                                      : submodule.compute_dtype().value_or(engine_dtype);
+}
+
+void check_resources(const NodeSubmodule& submodule, const NodeResources& resources) {
+  for (const std::string& name : submodule.get_node_resources()) {
+    std::ignore = resources.get<Resource>(name);
+  }
+}
+
+}  // namespace
 
 Engine::Slot::Slot(Device& device, std::int64_t staging_bytes)
     : staging(device, staging_bytes), completed(device) {}
@@ -13,19 +35,34 @@ Engine::Slot::Slot(Device& device, std::int64_t staging_bytes)
 Engine::Engine(Device& device, std::unique_ptr<NodeSubmodule> submodule, NodeResources resources,
                const EngineConfig& config)
     : device_(device),
-      stream_(device),
+      own_stream_(config.stream ? std::nullopt : std::optional<Stream>(std::in_place, device)),
+      stream_(config.stream ? *config.stream : own_stream_->ref()),
       resources_(std::move(resources)),
       submodule_(std::move(submodule)),
       runner_(resources_),
-      host_rows_(device),
-      context_(stream_.ref()) {
+      compute_dtype_(compute_dtype_of(*submodule_, config.dtype)),
+      host_rows_(device) {
+  const Device* wanted = submodule_->get_device();
+  RIGEL_CHECK(wanted == nullptr || wanted == &device,
+              "the submodule's parameters are on another device than its engine, {}",
+              device.name());
   for (auto& slot : slots_) {
     slot = std::make_unique<Slot>(device_, config.staging_bytes);
   }
+  check_resources(*submodule_, resources_);
   submodule_->bind_node_resources(resources_);
+  graph_catalog_ = std::make_unique<GraphCatalog>(
+      submodule_->get_cuda_graph_configs(device_, kTensorParallelSize),
+      submodule_->get_piecewise_cuda_graph_configs(device_, compute_dtype_, kTensorParallelSize));
 }
 
-Engine::~Engine() = default;
+Engine::~Engine() {
+  try {
+    stream_.synchronize();
+  } catch (const DeviceError&) {
+    // The device has failed, so it touches nothing any more; whoever waited for a step knows.
+  }
+}
 
 void Engine::add_request(const RequestInfo& info) {
   steps_.open_row(info.handle.row);
@@ -41,7 +78,11 @@ void Engine::remove_request(RequestHandle handle) {
     resource->collect(last_completed());
   }
   submodule_->cleanup_request(handle);
-  submodule_->request_states().erase(handle);
+  PerRequestState state = submodule_->request_states().take(handle);
+  if (num_in_flight() > 0 && !state.empty()) {
+    slot_of(last_launched()).retired.push_back(std::move(state));
+  }
+  failures_.forget(handle);
 }
 
 void Engine::restart_request(RequestHandle handle) {
@@ -51,97 +92,90 @@ void Engine::restart_request(RequestHandle handle) {
   }
 }
 
-void Engine::prepare_context(const ExecutingBatch& batch, Slot& slot) {
-  slot.staging.reset();
-  context_.reset();
-  context_.epoch = last_launched() + 1;
-  context_.staging = &slot.staging;
-  context_.batch = batch.columns();
-  for (const NodeInputs* row : batch.inputs()) {
-    context_.num_tokens += row->input_seq_len;
-  }
-}
-
-AdmitOutcome Engine::launch(const ExecutingBatch& batch) {
-  RIGEL_CHECK(steps_.can_launch(), "{} steps are in flight already", num_in_flight());
-  const TraceRange range(device_, "engine.launch");
-  enter(StepPhase::kDeclare);
-  Slot& slot = slot_of(last_launched() + 1);
-  prepare_context(batch, slot);
-  check_batch();
-
-  step_.reset();
-  const bool declared = submodule_->declare_step(context_.batch, step_);
-  if (declared) {
-    enter(StepPhase::kAdmit);
-    if (const AdmitOutcome outcome = runner_.admit(step_, context_); !outcome.ok()) {
-      return outcome;
-    }
-    enter(StepPhase::kPlan);
-    runner_.plan(step_, context_);
-  }
-  enter(StepPhase::kSplice);
-  submodule_->preprocess(context_.batch, context_);
-  slot.staging.upload(stream_.ref());
-
-  // From here on the device may touch what the step uses, whatever happens to the rest of the launch.
-  const Epoch epoch = steps_.launch(context_.batch.handles);
-  outputs_.reset();
-  try {
-    enter(StepPhase::kForward);
-    run_forward(declared);
-    if (declared) {
-      enter(StepPhase::kSettle);
-      runner_.commit(step_, context_);
-    }
-    enter(StepPhase::kLaunch);
-    collector_.collect(*submodule_, context_.batch, outputs_);
-  } catch (...) {
-    slot.completed.record(stream_.ref());
-    host_rows_.stage(stream_.ref(), epoch, BatchedModelOutput{});
-    throw;
-  }
-  host_rows_.stage(stream_.ref(), epoch, outputs_);
-  slot.completed.record(stream_.ref());
-  return {};
-}
-
-void Engine::check_batch() const {
-  const BatchColumns& batch = context_.batch;
-  const std::size_t num_lanes = batch.handles.size();
-  RIGEL_CHECK(num_lanes > 0, "a step has at least one lane");
-  const auto most = static_cast<std::size_t>(
-      submodule_->max_batch_size(batch.walk).value_or(std::numeric_limits<std::int32_t>::max()));
-  RIGEL_CHECK(num_lanes <= most, "a step of {} lanes, its submodule takes {}", num_lanes, most);
-  RIGEL_CHECK(num_lanes == 1 || submodule_->can_batch(batch),
-              "{} lanes that cannot run in one forward", num_lanes);
-}
-
-void Engine::run_forward(bool declared) {
-  const BatchColumns& batch = context_.batch;
-  const ModelInputsFromEngine inputs{
-      .handles = batch.handles,
-      .infos = batch.infos,
-      .metadata = batch.metadata,
-      .inputs = batch.inputs,
-      .step = declared ? &step_ : nullptr,
-      .context = &context_,
-      .states = LazyRequestStates(submodule_->request_states(), batch.handles),
-      .captured = false};
-  submodule_->forward(inputs, outputs_);
+void Engine::prepare_inputs(ExecutingBatch& batch) {
+  const TraceRange range(device_, "engine.prepare");
+  prepare_lanes(*submodule_, batch, failures_);
 }
 
 HostRows Engine::complete() {
   RIGEL_CHECK(num_in_flight() > 0, "no step is in flight");
   const TraceRange range(device_, "engine.complete");
   enter(StepPhase::kWait);
-  slot_of(last_completed() + 1).completed.synchronize();
+  Slot& slot = slot_of(last_completed() + 1);
+  slot.completed.synchronize();
   enter(StepPhase::kSettle);
   const Epoch epoch = steps_.complete();
+  slot.retired.clear();
   for (Resource* resource : runner_.order()) {
     resource->collect(epoch);
   }
   return host_rows_.rows(epoch);
+}
+
+std::span<const LoopStop> Engine::check_stop(std::span<const RequestView> requests,
+                                             const HostRows& rows) {
+  stops_.clear();
+  bool answered = false;
+  try {
+    answered = submodule_->check_stop_batched(requests, rows, stops_);
+  } catch (const DeviceError&) {
+    throw;
+  } catch (const std::exception&) {
+    // Whose fault it was shows when each request is asked alone.
+  }
+  if (!answered) {
+    check_stop_apart(requests, rows);
+  } else if (!failures_.empty()) {
+    std::erase_if(stops_, [this](const LoopStop& stop) { return failures_.contains(stop.handle); });
+  }
+  return stops_;
+}
+
+void Engine::check_stop_apart(std::span<const RequestView> requests, const HostRows& rows) {
+  stops_.clear();
+  for (const RequestView& request : requests) {
+    const RequestHandle handle = request.info().handle;
+    if (failures_.contains(handle)) {
+      continue;
+    }
+    try {
+      for (const LoopId loop : submodule_->check_stop(request, rows)) {
+        stops_.push_back({handle, loop});
+      }
+    } catch (const DeviceError&) {
+      throw;
+    } catch (const std::exception& error) {
+      failures_.record(handle, error.what());
+    }
+  }
+}
+
+std::optional<std::int32_t> Engine::max_batch_size(WalkId walk) const {
+  const std::optional<std::int32_t> model = submodule_->max_batch_size(walk);
+  const std::optional<std::int32_t> captured = graph_catalog_->max_batch_size(walk);
+  return model && captured ? std::min(*model, *captured) : (model ? model : captured);
+}
+
+CgKey Engine::capture_group(WalkId walk, const RequestInfo& info,
+                            const InputMetadata& metadata) const {
+  if (!graph_catalog_->replays(walk) || !submodule_->split_batches_by_capture_key(walk)) {
+    return {};
+  }
+  const RequestInfo* const infos = &info;
+  return submodule_->cg_key_info(
+      {walk, {&info.handle, 1}, {&infos, 1}, {&metadata, 1}, {}, nullptr});
+}
+
+void Engine::append_inline_values(WalkId walk, const HostRows& rows, RequestHandle handle,
+                                  std::vector<InlineValue>& values) const {
+  const std::span<const InlineSignal> signals = submodule_->inline_client_signals(walk);
+  const std::int64_t row = signals.empty() ? -1 : rows.row_of(handle);
+  for (const InlineSignal& inlined : signals) {
+    const ConstHostView buffer = rows.find(inlined.row_buffer);
+    if (row >= 0 && buffer.defined()) {
+      values.push_back({inlined.signal, buffer.slice(0, row, 1)});
+    }
+  }
 }
 
 }  // namespace rigel

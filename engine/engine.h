@@ -1,10 +1,14 @@
 #pragma once
 
+#include "engine/captured_steps.h"
 #include "engine/contract/submodule.h"
 #include "engine/executing_batch.h"
+#include "engine/graph_catalog.h"
 #include "engine/host_row_ring.h"
 #include "engine/lifetime.h"
 #include "engine/output_collector.h"
+#include "engine/padded_batch.h"
+#include "engine/request_failures.h"
 #include "engine/resource.h"
 #include "engine/step_clock.h"
 #include "engine/step_context.h"
@@ -16,29 +20,44 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
 namespace rigel {
 
 struct EngineConfig {
-  std::int64_t staging_bytes = 0;  // of one step's columns
+  std::int64_t staging_bytes = 0;  // of one step's columns, over all its lanes
+  std::optional<StreamRef> stream =
+      std::nullopt;            // shared with the worker's other engines; none: one of its own
+  Dtype dtype = Dtype::kBf16;  // of activations, where the submodule has no compute dtype
 };
 
-/// Runs the steps of a node: declare, admit, plan, launch, commit, collect, and later the completion. It decides nothing
-/// about requests; the worker does. Thread: worker.
+/// Runs the steps of a node: prepare, lease, declare, admit, plan, launch, commit, collect, and later the completion. It
+/// decides nothing about requests; the worker does. Thread: worker.
 ///
-/// A step that was launched is known by its epoch. Steps complete in order; at most kMaxInFlight are in flight.
+/// A step that was launched is known by its epoch. Steps complete in order; at most kMaxInFlight are in flight. Engines of
+/// one worker share a stream, so that what one node made is there for the step that another enqueues behind it; epochs and
+/// completion stay each engine's own.
+///
+/// It is the one place where what a hook throws is caught: in prepare_inputs, postprocess and check_stop that fails its
+/// request (take_failures), anywhere else the batch (launch throws). A DeviceError concerns everybody and always passes.
 class Engine {
  public:
   static constexpr std::uint64_t kMaxInFlight = 2;
 
+  /// Binds the node's resources and asks the submodule what it wants captured. Throws CheckError naming what does not fit: a
+  /// resource that is missing, a submodule on another device, a graph config.
   Engine(Device& device, std::unique_ptr<NodeSubmodule> submodule, NodeResources resources,
          const EngineConfig& config);
+  /// Waits for what the stream still does.
   ~Engine();
 
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
+
+  /// The node's captured steps, used from the next launch on; they outlive the engine's last step. Null: all steps are eager.
+  void set_captured_steps(CapturedSteps* captured) { captured_ = captured; }
 
   /// Opens a request's state in every resource of the node and in its submodule.
   void add_request(const RequestInfo& info);
@@ -47,20 +66,45 @@ class Engine {
   /// The request loses what it has cached and stays open: its tokens will be computed again from the first.
   void restart_request(RequestHandle handle);
 
-  /// Enqueues the whole step behind what was launched before. Lanes that the submodule cannot batch are steps of their own:
-  /// launching them together throws CheckError, as does a step above its max_batch_size. A refusal launches nothing. Throws what the submodule throws:
-  /// the batch has failed; DeviceError: the device has. At most kMaxInFlight steps may be in flight.
+  /// Makes the rows of the batch's lanes. Lanes whose request declines the step (batch.skipped()) or fails leave the batch,
+  /// in which nobody may be left.
+  void prepare_inputs(ExecutingBatch& batch);
+
+  /// Enqueues the whole step behind what was launched before. Lanes that the submodule cannot batch run one after the other
+  /// within the step, once all of them were admitted. A refusal launches nothing. Throws what the submodule throws: the batch
+  /// has failed; CheckError: the batch is empty or above max_batch_size; DeviceError: the device has failed. At most
+  /// kMaxInFlight steps may be in flight.
   [[nodiscard]] AdmitOutcome launch(const ExecutingBatch& batch);
 
   /// Waits for the oldest step in flight and gives its rows; memory that waited for it is free again.
   [[nodiscard]] HostRows complete();
 
-  /// What the last launched step gave by request; its work may still be enqueued. Valid until the next launch.
-  [[nodiscard]] const RequestOutputs& request_outputs() const { return outputs_.requests(); }
-  /// Requests of the last launched step whose postprocess failed; they have no outputs.
-  [[nodiscard]] std::span<const OutputCollector::Failure> failed_requests() const {
-    return collector_.failures();
+  /// The loops that end after a completed step, of those requests that have not failed, in the order of `requests` and inner
+  /// loops first. Valid until the next call.
+  [[nodiscard]] std::span<const LoopStop> check_stop(std::span<const RequestView> requests,
+                                                     const HostRows& rows);
+
+  /// What the last launched step gave by request; its work may still be enqueued. Tensors may be moved out and live on; the
+  /// rest is there until its memory serves the step kMaxInFlight later.
+  [[nodiscard]] RequestOutputs& request_outputs() {
+    return slot_of(last_launched()).outputs.requests();
   }
+  /// Moves the failures since the last call to the end of `failures`: each request once. It takes no part in steps until it
+  /// is removed.
+  void take_failures(std::vector<RequestFailure>& failures) { failures_.take(failures); }
+
+  /// Lanes a step of this walk may have: the submodule's limit, or what its captures hold.
+  [[nodiscard]] std::optional<std::int32_t> max_batch_size(WalkId walk) const;
+  /// The capture group of a request, for a scheduler that batches each apart; CgKey() where the walk is not batched apart.
+  [[nodiscard]] CgKey capture_group(WalkId walk, const RequestInfo& info,
+                                    const InputMetadata& metadata) const;
+  /// What leaves for the client by value: the request's row of each buffer that inline_client_signals names.
+  void append_inline_values(WalkId walk, const HostRows& rows, RequestHandle handle,
+                            std::vector<InlineValue>& values) const;
+  /// The type that the node's activations have.
+  [[nodiscard]] Dtype compute_dtype() const { return compute_dtype_; }
+  [[nodiscard]] const GraphCatalog& graph_catalog() const { return *graph_catalog_; }
+  [[nodiscard]] const GraphMisses& graph_misses() const { return misses_; }
 
   [[nodiscard]] Epoch last_launched() const { return steps_.last_launched(); }
   [[nodiscard]] Epoch last_completed() const { return steps_.last_completed(); }
@@ -76,36 +120,64 @@ class Engine {
 
   [[nodiscard]] NodeSubmodule& submodule() { return *submodule_; }
   [[nodiscard]] NodeResources& resources() { return resources_; }
-  [[nodiscard]] StreamRef stream() const { return stream_.ref(); }
+  [[nodiscard]] StreamRef stream() const { return stream_; }
 
  private:
+  /// What a step in flight holds; it is reused once the step has completed.
   struct Slot {
     Slot(Device& device, std::int64_t staging_bytes);
     StepStaging staging;
     Event completed;
+    BatchedModelOutput outputs;
+    std::vector<PerRequestState>
+        retired;  // of requests that were removed while the step was in flight
+  };
+  /// One pass of lanes through resources and forward: a whole step, or one lane of those that cannot be batched.
+  struct Drive {
+    explicit Drive(StreamRef stream) : context(stream) {}
+    BatchColumns lanes;  // the real ones
+    SubmoduleStep step;
+    StepContext context;
+    bool declares = false;
   };
 
   [[nodiscard]] Slot& slot_of(Epoch epoch) { return *slots_[steps_.slot_of(epoch)]; }
-  void prepare_context(const ExecutingBatch& batch, Slot& slot);
-  void check_batch() const;
   void enter(StepPhase phase) {
     if (clock_ != nullptr) {
       clock_->enter(phase);
     }
   }
-  void run_forward(bool declared);
+  void check_batch(const ExecutingBatch& batch) const;
+  [[nodiscard]] std::optional<SlotLease> lease_slot(const BatchColumns& batch);
+  void begin_drive(std::size_t index, const BatchColumns& lanes, Slot& slot);
+  void declare(Drive& drive);
+  [[nodiscard]] AdmitOutcome launch_drives(std::span<Drive> drives, const BatchColumns& lanes,
+                                           Slot& slot);
+  void launch_drive(Drive& drive, const BatchColumns& lanes, Slot& slot);
+  void enqueue_forward(Drive& drive, BatchedModelOutput& outputs);
+  void run_drives(std::span<Drive> drives, const BatchColumns& lanes, Slot& slot);
+  void release_lease() noexcept;
+  void check_stop_apart(std::span<const RequestView> requests, const HostRows& rows);
 
   Device& device_;
-  Stream stream_;
+  std::optional<Stream> own_stream_;
+  StreamRef stream_;
   NodeResources resources_;
   std::unique_ptr<NodeSubmodule> submodule_;
   StepRunner runner_;
+  std::unique_ptr<GraphCatalog> graph_catalog_;
+  Dtype compute_dtype_;
+  CapturedSteps* captured_ = nullptr;
+  std::optional<SlotLease> lease_;  // of the step that is being launched
+  PaddedBatch padded_;
+  GraphMisses misses_;
   std::array<std::unique_ptr<Slot>, kMaxInFlight> slots_;
   HostRowRing host_rows_;
-  SubmoduleStep step_;
-  StepContext context_;
-  BatchedModelOutput outputs_;
+  std::vector<Drive> drives_;
+  BatchedModelOutput lane_outputs_;  // of one of several drives
   OutputCollector collector_;
+  RequestFailures failures_;
+  std::vector<LoopStop> stops_;
   StepClock* clock_ = nullptr;
   lifetime::Steps<> steps_{kMaxInFlight};
 };

@@ -12,8 +12,8 @@
 
 namespace rigel {
 
-/// Pinned memory for the row outputs of the last few steps, so that a step's rows stay intact while later steps stage
-/// theirs. Thread: worker.
+/// Pinned memory for the row outputs and stop buffers of the last few steps, so that a step's rows stay intact while later
+/// steps stage theirs. Thread: worker.
 class HostRowRing {
  public:
   /// Steps whose rows are alive at a time: those in flight and the one being processed, with room to spare.
@@ -21,23 +21,45 @@ class HostRowRing {
 
   explicit HostRowRing(Device& device) : device_(&device) {}
 
-  /// Enqueues the copies of `outputs` to the host behind the step's forward. The rows are valid once an event recorded
-  /// after this has fired, and until step `epoch + kNumEntries` stages. Grows its memory where the step needs more.
-  void stage(StreamRef stream, Epoch epoch, const BatchedModelOutput& outputs);
+  /// Starts the rows of step `epoch`, which runs `num_forwards` forwards; those of step `epoch - kNumEntries` are gone.
+  void begin(Epoch epoch, std::int64_t num_forwards);
+  /// Enqueues the copies of a forward's row outputs and stop buffers to the host, right behind it: what lies at one address
+  /// travels once. The rows are valid once an event recorded after this has fired.
+  ///
+  /// Several forwards of a step have one lane each, and their rows follow each other; a forward that gives no row under a
+  /// signal leaves a row that must not be read. Throws CheckError, naming the signal, where their rows differ in type or
+  /// shape. Grows its memory where the step needs more.
+  void stage(StreamRef stream, const BatchedModelOutput& outputs);
 
   /// The rows of step `epoch`.
   [[nodiscard]] HostRows rows(Epoch epoch) const;
 
  private:
+  /// Memory that is handed out from its begin; full blocks stay, so that copies in flight keep their target.
+  struct Block {
+    PinnedBuffer memory;
+    std::int64_t used = 0;
+  };
+  struct Target {
+    HostView rows;
+    const std::byte* source = nullptr;  // what the forward being staged copies there
+  };
   struct Entry {
     Epoch epoch = 0;
-    PinnedBuffer memory;
+    std::int64_t num_forwards = 0;
+    std::vector<Block> blocks;
     std::vector<RequestHandle> handles;
     std::vector<HostRows::Buffer> buffers;
+    std::vector<Target> targets;  // of the buffers
   };
+
+  void stage_rows(StreamRef stream, Entry& entry, SignalId signal, const ConstDeviceView& rows,
+                  std::int64_t first_row);
+  [[nodiscard]] HostView take(Entry& entry, Dtype dtype, const Shape& shape);
 
   Device* device_;
   std::array<Entry, kNumEntries> entries_;
+  Epoch epoch_ = 0;  // of the step whose rows are being staged
 };
 
 }  // namespace rigel

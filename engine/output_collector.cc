@@ -2,13 +2,34 @@
 
 #include "tensor/error.h"
 
+#include <algorithm>
 #include <exception>
 
 namespace rigel {
 
+namespace {
+
+void drop_tensors(SignalMap& signals, SignalId signal) {
+  if (TensorList* tensors = signals.find(signal)) {
+    tensors->clear();
+  }
+}
+
+/// A captured forward gives padding lanes what it gives everybody.
+void drop_padding(RequestOutputs& outputs) {
+  const auto is_padding = [](const RequestOutputs::Entry& entry) {
+    return entry.first.is_padding();
+  };
+  for (auto entry = std::ranges::find_if(outputs, is_padding); entry != outputs.end();
+       entry = std::ranges::find_if(outputs, is_padding)) {
+    outputs.erase(entry->first);
+  }
+}
+
+}  // namespace
+
 void OutputCollector::collect(NodeSubmodule& submodule, const BatchColumns& batch,
-                              BatchedModelOutput& outputs) {
-  failures_.clear();
+                              BatchedModelOutput& outputs, RequestFailures& failures) const {
   if (!outputs.packed().empty()) {
     submodule.unpack_packed_outputs(outputs.packed(), batch, outputs.requests());
     outputs.clear_packed();
@@ -16,34 +37,41 @@ void OutputCollector::collect(NodeSubmodule& submodule, const BatchColumns& batc
   if (outputs.requests().empty()) {
     return;
   }
+  drop_padding(outputs.requests());
   for (std::size_t lane = 0; lane < batch.handles.size(); ++lane) {
-    if (!batch.handles[lane].is_padding()) {
-      finish_request(submodule, batch, lane, outputs);
-    }
+    finish_request(submodule, batch, lane, outputs, failures);
   }
 }
 
 void OutputCollector::finish_request(NodeSubmodule& submodule, const BatchColumns& batch,
-                                     std::size_t lane, BatchedModelOutput& outputs) {
-  SignalMap* signals = outputs.requests().find(batch.handles[lane]);
+                                     std::size_t lane, BatchedModelOutput& outputs,
+                                     RequestFailures& failures) {
+  const RequestHandle handle = batch.handles[lane];
+  SignalMap* signals = outputs.requests().find(handle);
   if (signals == nullptr) {
+    return;
+  }
+  if (failures.contains(handle)) {
+    outputs.requests().erase(handle);
     return;
   }
   const RequestView request(*batch.infos[lane], batch.metadata[lane]);
   submodule.filter_batched_output(request, *signals);
-  // The value stays on the device, where the next step reads it: the signal is there, and no tensor travels.
+  // The next step reads the value on the device, or the client gets it out of the rows: the signal is there, and no tensor
+  // travels.
   for (const SignalId signal : submodule.device_loopback_signals(batch.walk)) {
-    if (TensorList* tensors = signals->find(signal)) {
-      tensors->clear();
-    }
+    drop_tensors(*signals, signal);
+  }
+  for (const InlineSignal& inlined : submodule.inline_client_signals(batch.walk)) {
+    drop_tensors(*signals, inlined.signal);
   }
   try {
     submodule.postprocess(request, *signals, *batch.inputs[lane]);
   } catch (const DeviceError&) {
     throw;  // concerns everybody
   } catch (const std::exception& error) {
-    failures_.push_back({batch.handles[lane], error.what()});
-    outputs.requests().erase(batch.handles[lane]);
+    failures.record(handle, error.what());
+    outputs.requests().erase(handle);
   }
 }
 

@@ -1,10 +1,7 @@
 #pragma once
 
 #include "engine/contract/submodule.h"
-
-#include <span>
-#include <string>
-#include <vector>
+#include "engine/request_failures.h"
 
 namespace rigel {
 
@@ -13,24 +10,15 @@ namespace rigel {
 /// branches. Thread: worker.
 class OutputCollector {
  public:
-  /// A request whose postprocess threw; the others are not concerned.
-  struct Failure {
-    RequestHandle handle;
-    std::string message;
-  };
-
-  /// Works on `outputs` in place: unpack_packed_outputs, then for each real lane in order filter_batched_output, the loop-back
-  /// signals and postprocess. A failed request's outputs are taken out. What the two batch hooks throw fails the batch.
-  void collect(NodeSubmodule& submodule, const BatchColumns& batch, BatchedModelOutput& outputs);
-
-  /// Of the last step collected.
-  [[nodiscard]] std::span<const Failure> failures() const { return failures_; }
+  /// Works on `outputs` in place: unpack_packed_outputs, then for each real lane in order filter_batched_output, the signals
+  /// that stay on the device and postprocess. `batch` holds the real lanes. A request whose postprocess throws is recorded and
+  /// its outputs are taken out, as are those of a request that failed before; what the two batch hooks throw fails the batch.
+  void collect(NodeSubmodule& submodule, const BatchColumns& batch, BatchedModelOutput& outputs,
+               RequestFailures& failures) const;
 
  private:
-  void finish_request(NodeSubmodule& submodule, const BatchColumns& batch, std::size_t lane,
-                      BatchedModelOutput& outputs);
-
-  std::vector<Failure> failures_;
+  static void finish_request(NodeSubmodule& submodule, const BatchColumns& batch, std::size_t lane,
+                             BatchedModelOutput& outputs, RequestFailures& failures);
 };
 
 }  // namespace rigel

@@ -25,11 +25,13 @@ std::int64_t StepStaging::carve(std::int64_t num_bytes) {
 }
 
 void StepStaging::upload(StreamRef stream) {
-  if (used_bytes_ == 0) {
+  const std::int64_t num_bytes = used_bytes_ - sent_bytes_;
+  if (num_bytes == 0) {
     return;
   }
-  copy(stream, DeviceView(device_.raw(), Dtype::kU8, {used_bytes_}),
-       ConstHostView(host_.raw(), Dtype::kU8, {used_bytes_}));
+  copy(stream, DeviceView(device_.raw() + sent_bytes_, Dtype::kU8, {num_bytes}),
+       ConstHostView(host_.raw() + sent_bytes_, Dtype::kU8, {num_bytes}));
+  sent_bytes_ = used_bytes_;
 }
 
 }  // namespace rigel

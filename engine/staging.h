@@ -18,7 +18,7 @@ struct StagedColumn {
   ConstDeviceView device;
 };
 
-/// Everything a step hands to the device: one pinned block, mirrored on the device, sent by one copy.
+/// Everything a step hands to the device: one pinned block, mirrored on the device, sent by one copy a forward.
 ///
 /// Columns are carved off in order. The block may be written again once the step that used it has completed.
 /// Thread: the step's owner.
@@ -27,7 +27,10 @@ class StepStaging {
   StepStaging(Device& device, std::int64_t capacity_bytes);
 
   /// Starts a new step.
-  void reset() { used_bytes_ = 0; }
+  void reset() {
+    used_bytes_ = 0;
+    sent_bytes_ = 0;
+  }
 
   /// A column of `count` elements, 16-byte aligned, with undefined contents. Throws CheckError when the block is full.
   template <class T>
@@ -38,7 +41,7 @@ class StepStaging {
         ConstDeviceView(device_.raw() + offset, dtype_of<T>, {count})};
   }
 
-  /// Enqueues the one copy of all columns carved so far.
+  /// Enqueues one copy of the columns carved since the last one; a step whose lanes run one after the other makes several.
   void upload(StreamRef stream);
 
   [[nodiscard]] std::int64_t used_bytes() const { return used_bytes_; }
@@ -50,6 +53,7 @@ class StepStaging {
   DeviceBuffer device_;
   std::int64_t capacity_bytes_;
   std::int64_t used_bytes_ = 0;
+  std::int64_t sent_bytes_ = 0;
 };
 
 }  // namespace rigel

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "engine/contract/capture_key.h"
 #include "engine/contract/ids.h"
 
 #include <cstdint>
@@ -88,7 +89,20 @@ struct SamplerStep {
 
     friend bool operator==(const Lane&, const Lane&) = default;
   };
+  /// Tokens that count as a prompt's although they are not among the step's inputs, such as those that a prefix cache spared.
+  struct TrackedTokens {
+    RequestHandle handle;
+    std::span<const std::int32_t> tokens;  // live until the step was planned
+
+    /// The same place: tokens of a step that was planned may be gone.
+    friend bool operator==(const TrackedTokens& a, const TrackedTokens& b) {
+      return a.handle == b.handle && a.tokens.data() == b.tokens.data() &&
+             a.tokens.size() == b.tokens.size();
+    }
+  };
   std::vector<Lane> lanes;
+  bool apply_penalty = true;  // false: the logits are not those of the requests' own texts
+  std::vector<TrackedTokens> prefill_tracked_tokens;
 
   friend bool operator==(const SamplerStep&, const SamplerStep&) = default;
 };
@@ -101,8 +115,8 @@ using ResourceStep =
 class SubmoduleStep {
  public:
   std::vector<Segment> segments;  // in token order: the layout of every per-token column
-  std::uint64_t capture_key =
-      0;  // the group of captured graphs that the step belongs to, as an opaque number
+  CgKey
+      cg_key_info;  // of the capture that this declaration is for; equals what the hook of that name answers
 
   /// The declaration for `key`, made if it was not there. `Step` must be the same each time.
   template <class Step>
@@ -147,7 +161,7 @@ class SubmoduleStep {
   /// Forgets the declaration and keeps its memory.
   void reset() {
     segments.clear();
-    capture_key = 0;
+    cg_key_info = CgKey();
     for (Entry& entry : entries_) {
       entry.active = false;
       std::visit(Clear{}, entry.step);
@@ -192,7 +206,11 @@ class SubmoduleStep {
       step.pre_forks.clear();
       step.post_forks.clear();
     }
-    void operator()(SamplerStep& step) const { step.lanes.clear(); }
+    void operator()(SamplerStep& step) const {
+      step.lanes.clear();
+      step.apply_penalty = true;
+      step.prefill_tracked_tokens.clear();
+    }
   };
 
   std::vector<Entry> entries_;

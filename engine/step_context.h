@@ -42,6 +42,9 @@ struct SamplerPlan {
   ConstDeviceView barred_tokens;   // (n) i32
   ConstDeviceView
       prompt_rows;  // (T) i32: where the step's input tokens count as a prompt's; -1 elsewhere
+  ConstDeviceView
+      tracked_rows;  // (n) i32: rows of prompt tokens that are not among the step's inputs
+  ConstDeviceView tracked_tokens;  // (n) i32: those tokens
 };
 
 using PlanOutput = std::variant<std::monostate, KvPlan, PositionPlan, AttentionPlan,

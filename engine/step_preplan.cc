@@ -48,7 +48,7 @@ void StepRunner::pre_plan(const SubmoduleStep& step, StepContext& context) {
 
 bool StepRunner::is_staged_step(const SubmoduleStep& step, const StepContext& context) const {
   if (stage_ != Stage::kPlanned || context.batch.walk != staged_walk_ ||
-      context.slot != staged_slot_ || step.capture_key != staged_step_.capture_key ||
+      context.slot != staged_slot_ || step.cg_key_info != staged_step_.cg_key_info ||
       !std::ranges::equal(context.batch.handles, staged_handles_) ||
       step.segments != staged_step_.segments) {
     return false;

@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 namespace rigel {
@@ -25,6 +26,10 @@ class LanguageModel final : public ArNodeSubmodule {
   LanguageModel(Device& device, const ModelConfig& config, kernels::Gemm gemm,
                 TransformerWeights weights, const StepLimits& limits);
 
+  [[nodiscard]] std::vector<std::string> get_node_resources() const override {
+    return {"kv", "positions", "attention", "sampler"};
+  }
+  [[nodiscard]] const Device* get_device() const override { return &device_; }
   void bind_node_resources(const NodeResources& resources) override;
   [[nodiscard]] std::unique_ptr<NodeInputs> prepare_inputs(const PrepareContext& context,
                                                            const RequestView& request) override;

@@ -2,6 +2,7 @@
 
 #include "engine/contract/node_inputs.h"
 #include "engine/contract/request_info.h"
+#include "engine/contract/signals.h"
 #include "engine/lifetime.h"
 #include "worker/request.h"
 #include "worker/service.h"
@@ -36,6 +37,7 @@ struct alignas(64) RequestState {
 
   GenerationRequest spec;
   bool cancel_requested = false;
+  SignalMap prefill_signals;              // what whole_row is prepared from
   std::unique_ptr<NodeInputs> whole_row;  // all tokens of this prefill, prepared once
   std::uint64_t admission_number = 0;     // order of admission; the oldest is never preempted
   std::int32_t num_preemptions = 0;

@@ -206,6 +206,16 @@ void Worker::finish(RequestState& request, FinishReason reason, std::string erro
   num_unfinished_.fetch_sub(1, std::memory_order_relaxed);
 }
 
+void Worker::finish_failed() {
+  failures_.clear();
+  engine_->take_failures(failures_);
+  for (RequestFailure& failure : failures_) {
+    if (RequestState* request = table_.find(failure.handle)) {
+      finish(*request, FinishReason::kError, std::move(failure.message));
+    }
+  }
+}
+
 void Worker::fail_step(const FlyingStep& step, const std::string& error) {
   for (const FlyingLane& lane : step.lanes) {
     if (RequestState* request = table_.find(lane.handle)) {

@@ -106,13 +106,12 @@ class Worker {
   void open_row(RequestState& request);
   [[nodiscard]] FlyingStep& step_of(Epoch epoch) { return steps_[epoch % steps_.size()]; }
   void build_step(FlyingStep& step, std::span<const Scheduler::Share> shares);
-  [[nodiscard]] bool add_prefill_lane(FlyingStep& step, const Scheduler::Share& share);
+  static void add_prefill_lane(FlyingStep& step, const Scheduler::Share& share);
+  void prepare_step(FlyingStep& step);
   [[nodiscard]] bool make_room(const AdmitOutcome& refusal);
   void after_launch(const FlyingStep& step);
   void take_scores(const FlyingStep& step, const HostRows& rows);
   void find_stops(const FlyingStep& step, const HostRows& rows);
-  [[nodiscard]] bool check_stop_batched(const HostRows& rows);
-  void check_stop(const RequestView& view, const HostRows& rows);
   void take_tokens(const HostRows& rows);
   void take_token(RequestState& request, std::int32_t token, bool stops, const HostRows& rows,
                   std::size_t row);
@@ -122,6 +121,7 @@ class Worker {
   void count_latencies();
   [[nodiscard]] StepOutput& output_of(RequestState& request);
   void finish(RequestState& request, FinishReason reason, std::string error);
+  void finish_failed();
   void fail_step(const FlyingStep& step, const std::string& error);
   void fail_everything(const std::string& error);
   void update_gauges();
@@ -141,7 +141,8 @@ class Worker {
   std::uint64_t num_same_ = 0;
   std::vector<Letter> letters_;
   std::vector<RequestView> views_;
-  std::vector<LoopStop> stops_;
+  std::span<const LoopStop> stops_;  // of the step that is being completed
+  std::vector<RequestFailure> failures_;
   std::vector<std::uint8_t> stops_row_;  // by row, during take_tokens
   bool shutting_down_ = false;
   std::atomic<bool> healthy_{true};

@@ -4,6 +4,7 @@
 #include "tensor/error.h"
 #include "worker/worker.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace rigel {
@@ -16,11 +17,11 @@ bool Worker::launch_step() {
   AdmitOutcome outcome;
   do {
     clock_.enter(StepPhase::kBuild);
-    build_step(step, scheduler_.next_step());
-    if (step.batch.empty()) {
-      return false;
-    }
     try {
+      build_step(step, scheduler_.next_step());
+      if (step.batch.empty()) {
+        return false;
+      }
       idle_clock_.before_launch(engine_->stream(), engine_->last_launched() + 1);
       outcome = engine_->launch(step.batch);
       if (outcome.ok()) {
@@ -40,6 +41,7 @@ bool Worker::launch_step() {
   } while (!outcome.ok());
   clock_.enter(StepPhase::kSettle);
   after_launch(step);
+  finish_failed();
   return true;
 }
 
@@ -73,40 +75,50 @@ void Worker::build_step(FlyingStep& step, std::span<const Scheduler::Share> shar
       continue;
     }
     const bool ends_prompt = request.num_computed + share.num_tokens == request.num_tokens();
-    const FlyingLane lane{
-        .handle = request.handle(),
-        .num_tokens = share.num_tokens,
-        .samples = ends_prompt && request.info.max_tokens > 0,
-        .ends_prompt = ends_prompt,
-        .scoring = request.info.num_generated == 0 ? request.info.scoring : std::nullopt};
-    if (add_prefill_lane(step, share)) {
-      step.lanes.push_back(lane);
-      step.batch.walk = Names::kMixed;
-    }
+    add_prefill_lane(step, share);
+    step.lanes.push_back(
+        {.handle = request.handle(),
+         .num_tokens = share.num_tokens,
+         .samples = ends_prompt && request.info.max_tokens > 0,
+         .ends_prompt = ends_prompt,
+         .scoring = request.info.num_generated == 0 ? request.info.scoring : std::nullopt});
+    step.batch.walk = Names::kMixed;
+  }
+  if (step.batch.walk == Names::kMixed) {
+    prepare_step(step);
   }
 }
 
-bool Worker::add_prefill_lane(FlyingStep& step, const Scheduler::Share& share) {
+void Worker::add_prefill_lane(FlyingStep& step, const Scheduler::Share& share) {
   RequestState& request = *share.request;
+  if (request.whole_row == nullptr) {
+    request.prefill_signals.assign(
+        Names::kTextInputs, {Tensor::copy_of(std::span<const std::int32_t>(request.tokens))});
+  }
   InputMetadata metadata;
   metadata.loop_counters.set(Names::kDecodeLoop, request.num_launched_tokens());
-  try {
-    const RequestView view(request.info, metadata);
-    if (request.whole_row == nullptr) {
-      SignalMap signals;
-      signals.assign(Names::kTextInputs,
-                     {Tensor::copy_of(std::span<const std::int32_t>(request.tokens))});
-      request.whole_row = engine_->submodule().prepare_inputs(
-          PrepareContext{Names::kPrefill, &signals, false}, view);
-    }
-    auto part = engine_->submodule().split_inputs(view, *request.whole_row, request.num_computed,
-                                                  request.num_computed + share.num_tokens);
-    step.batch.add(request.handle(), request.info, std::move(metadata), std::move(part));
-  } catch (const std::exception& error) {
-    finish(request, FinishReason::kError, error.what());
-    return false;
-  }
-  return true;
+  step.batch.add(request.handle(), request.info, std::move(metadata),
+                 LaneSource{.walk = Names::kPrefill,
+                            .signals = &request.prefill_signals,
+                            .whole_row = &request.whole_row,
+                            .start = request.num_computed,
+                            .end = request.num_computed + share.num_tokens});
+}
+
+void Worker::prepare_step(FlyingStep& step) {
+  engine_->prepare_inputs(step.batch);
+  finish_failed();
+  // Lanes that failed left the batch, which kept its order.
+  const std::span<const RequestHandle> handles = step.batch.handles();
+  std::size_t kept = 0;
+  std::erase_if(step.lanes, [&](const FlyingLane& lane) {
+    const bool stays = kept < handles.size() && handles[kept] == lane.handle;
+    kept += stays ? 1 : 0;
+    return !stays;
+  });
+  const bool prefills = std::ranges::any_of(
+      step.batch.sources(), [](const LaneSource& source) { return source.whole_row != nullptr; });
+  step.batch.walk = prefills ? Names::kMixed : Names::kDecode;
 }
 
 void Worker::after_launch(const FlyingStep& step) {
@@ -117,6 +129,7 @@ void Worker::after_launch(const FlyingStep& step) {
       ++request.num_pending;
       request.phase = Phase::kDecode;
       request.whole_row.reset();
+      request.prefill_signals.clear();
     }
   }
 }

@@ -69,7 +69,6 @@ void Worker::end_prompts(const FlyingStep& step) {
 
 void Worker::find_stops(const FlyingStep& step, const HostRows& rows) {
   views_.clear();
-  stops_.clear();
   for (std::size_t index = 0; index < step.lanes.size(); ++index) {
     const RequestState* request =
         step.lanes[index].samples ? table_.find(step.lanes[index].handle) : nullptr;
@@ -77,35 +76,8 @@ void Worker::find_stops(const FlyingStep& step, const HostRows& rows) {
       views_.emplace_back(request->info, step.batch.metadata()[index]);
     }
   }
-  if (!check_stop_batched(rows)) {
-    stops_.clear();
-    for (const RequestView& view : views_) {
-      check_stop(view, rows);
-    }
-  }
-}
-
-bool Worker::check_stop_batched(const HostRows& rows) {
-  try {
-    return engine_->submodule().check_stop_batched(views_, rows, stops_);
-  } catch (const DeviceError&) {
-    throw;
-  } catch (const std::exception&) {
-    return false;  // nobody can be blamed: each request is asked alone
-  }
-}
-
-void Worker::check_stop(const RequestView& view, const HostRows& rows) {
-  const RequestHandle handle = view.info().handle;
-  try {
-    for (const LoopId loop : engine_->submodule().check_stop(view, rows)) {
-      stops_.push_back({handle, loop});
-    }
-  } catch (const DeviceError&) {
-    throw;
-  } catch (const std::exception& error) {
-    finish(*table_.find(handle), FinishReason::kError, error.what());
-  }
+  stops_ = engine_->check_stop(views_, rows);
+  finish_failed();
 }
 
 void Worker::take_tokens(const HostRows& rows) {

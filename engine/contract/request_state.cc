@@ -73,14 +73,14 @@ PerRequestState& RequestStateStore::at(RequestHandle handle) {
   return *state;
 }
 
-void RequestStateStore::erase(RequestHandle handle) {
+PerRequestState RequestStateStore::take(RequestHandle handle) {
   Slot* slot = slot_of(handle);
   if (slot == nullptr || !slot->is_open || slot->owner != handle) {
-    return;
+    return {};
   }
-  slot->state.clear();
   slot->is_open = false;
   --num_open_;
+  return std::exchange(slot->state, PerRequestState());
 }
 
 bool LazyRequestStates::contains(RequestHandle handle) const {

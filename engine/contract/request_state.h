@@ -9,6 +9,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -73,9 +74,10 @@ class RequestStateStore {
   [[nodiscard]] PerRequestState* find(RequestHandle handle) const;
   /// The state of an open request or of a padding row. Throws CheckError for any other.
   [[nodiscard]] PerRequestState& at(RequestHandle handle);
-  /// Drops what the request holds; nothing happens where it is not open. Its tensors return to their allocator, whose stream
-  /// order keeps them from what the device still does.
-  void erase(RequestHandle handle);
+  /// Closes the state of a request and gives what it held, so that the caller can keep its tensors for as long as the device
+  /// may touch them; empty where it is not open.
+  [[nodiscard]] PerRequestState take(RequestHandle handle);
+  void erase(RequestHandle handle) { std::ignore = take(handle); }
   [[nodiscard]] std::size_t size() const { return num_open_; }
 
  private:

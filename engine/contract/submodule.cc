@@ -6,6 +6,12 @@
 
 namespace rigel {
 
+void NodeSubmodule::bind_node_resources(const NodeResources& resources) {
+  for (ResourceUser* layer : layers_) {
+    layer->bind_resources(resources);
+  }
+}
+
 std::unique_ptr<NodeInputs> NodeSubmodule::split_inputs(const RequestView&, const NodeInputs&,
                                                         std::int64_t, std::int64_t) {
   RIGEL_CHECK(false, "{} does not cut its inputs", typeid(*this).name());
@@ -20,8 +26,25 @@ bool NodeSubmodule::can_batch(const BatchColumns&) const {
   return false;
 }
 
+bool NodeSubmodule::can_use_cuda_graphs(const BatchColumns&) const {
+  return true;
+}
+
+CgKey NodeSubmodule::cg_key_info(const BatchColumns&) const {
+  return {};
+}
+
+bool NodeSubmodule::split_batches_by_capture_key(WalkId) const {
+  return false;
+}
+
 bool NodeSubmodule::declare_step(const BatchColumns&, SubmoduleStep&) const {
   return false;
+}
+
+void NodeSubmodule::preprocess(const BatchColumns& batch, StepContext&) {
+  RIGEL_CHECK(batch.handles.size() == 1, "{} does not put the rows of {} lanes together",
+              typeid(*this).name(), batch.handles.size());
 }
 
 void NodeSubmodule::unpack_packed_outputs(const BatchedModelOutput::Packed&, const BatchColumns&,
@@ -30,6 +53,10 @@ void NodeSubmodule::unpack_packed_outputs(const BatchedModelOutput::Packed&, con
 void NodeSubmodule::filter_batched_output(const RequestView&, SignalMap&) const {}
 
 std::span<const SignalId> NodeSubmodule::device_loopback_signals(WalkId) const {
+  return {};
+}
+
+std::span<const InlineSignal> NodeSubmodule::inline_client_signals(WalkId) const {
   return {};
 }
 
@@ -48,6 +75,28 @@ void NodeSubmodule::cleanup_request(RequestHandle) {}
 
 std::optional<std::int32_t> NodeSubmodule::max_batch_size(WalkId) const {
   return std::nullopt;
+}
+
+std::optional<Dtype> NodeSubmodule::compute_dtype() const {
+  return std::nullopt;
+}
+
+bool NodeSubmodule::disable_autocast() const {
+  return false;
+}
+
+const Device* NodeSubmodule::get_device() const {
+  return nullptr;
+}
+
+std::vector<CudaGraphConfig> NodeSubmodule::get_cuda_graph_configs(Device&, int) const {
+  return {};
+}
+
+std::vector<PiecewiseCudaGraphConfig> NodeSubmodule::get_piecewise_cuda_graph_configs(Device&,
+                                                                                      Dtype,
+                                                                                      int) const {
+  return {};
 }
 
 std::unique_ptr<NodeInputs> ArNodeSubmodule::split_inputs(const RequestView&,

@@ -1,7 +1,9 @@
 #pragma once
 
 #include "engine/contract/batched_output.h"
+#include "engine/contract/capture_key.h"
 #include "engine/contract/engine_inputs.h"
+#include "engine/contract/graph_config.h"
 #include "engine/contract/host_rows.h"
 #include "engine/contract/ids.h"
 #include "engine/contract/node_inputs.h"
@@ -14,10 +16,12 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 namespace rigel {
 
+class Device;
 class NodeResources;
 class StepContext;
 
@@ -35,6 +39,28 @@ struct BatchColumns {
   std::span<const RequestInfo* const> infos;
   std::span<const InputMetadata> metadata;
   std::span<const NodeInputs* const> inputs;
+  const SlotLease* slot_lease =
+      nullptr;  // the captured step that these lanes will replay; null: they run eagerly
+};
+
+/// A signal whose value goes to the client out of a row buffer: no tensor of it leaves the node.
+struct InlineSignal {
+  SignalId signal{};
+  SignalId row_buffer{};
+};
+
+/// One request's value of such a signal: (1, ...), valid as long as the rows that it stands in.
+struct InlineValue {
+  SignalId signal{};
+  ConstHostView value;
+};
+
+/// A part of a submodule that calls resources itself, such as an attention layer.
+class ResourceUser {
+ public:
+  virtual ~ResourceUser() = default;
+  /// Takes the resources it needs by name; a missing one is missed here and not in a forward.
+  virtual void bind_resources(const NodeResources& resources) = 0;
 };
 
 /// A loop of one request that ends after this step.
@@ -44,15 +70,21 @@ struct LoopStop {
 };
 
 /// The compute unit of one node of a model. The engine drives its hooks in one order, all on the thread that owns the step:
-/// prepare_inputs (a request) -> can_batch -> declare_step -> [resources: admit, plan] -> preprocess -> forward -> [commit] ->
-/// unpack_packed_outputs -> filter_batched_output, postprocess (a request); later, when the step's values have reached the host, check_stop_batched or check_stop; cleanup_request when
-/// the request is removed. A hook may throw: the engine turns that into the failure of its request or batch.
+/// prepare_inputs (a request) -> can_batch -> [a captured step: can_use_cuda_graphs, cg_key_info] -> declare_step ->
+/// [resources: admit, plan] -> preprocess -> forward -> [commit] -> unpack_packed_outputs -> filter_batched_output,
+/// postprocess (a request); later, when the step's values have reached the host, check_stop_batched or check_stop;
+/// cleanup_request when the request is removed. A hook may throw: the engine turns that into the failure of its request or
+/// batch. README.md is the whole contract.
 class NodeSubmodule {
  public:
   virtual ~NodeSubmodule() = default;
 
-  /// Once, after the node's resources are built. A resource that the node lacks must be missed here.
-  virtual void bind_node_resources(const NodeResources& resources) = 0;
+  /// The names of the resources that the node needs; the engine refuses to load it without one of them.
+  [[nodiscard]] virtual std::vector<std::string> get_node_resources() const { return {}; }
+
+  /// Once, after the node's resources are built. A resource that the node lacks must be missed here. The base class binds the
+  /// layers that were added with add_layer, each once, in that order.
+  virtual void bind_node_resources(const NodeResources& resources);
 
   /// This request's row for the step, or null: it declines the step. Must not read values that the device still computes.
   [[nodiscard]] virtual std::unique_ptr<NodeInputs> prepare_inputs(const PrepareContext& context,
@@ -70,14 +102,29 @@ class NodeSubmodule {
   /// Whether these lanes may run in one forward.
   [[nodiscard]] virtual bool can_batch(const BatchColumns& batch) const;
 
-  /// Declares the step into `step` (already reset); false: the node uses no resources. Pure; reads no tensor contents.
+  /// Whether a captured step may serve this batch. Asked where some graph config replays the batch's walk, be it as an alias,
+  /// so only shape and metadata are left to say no for.
+  [[nodiscard]] virtual bool can_use_cuda_graphs(const BatchColumns& batch) const;
+  /// Which of its walk's captures a batch belongs to: the key of the config that captured it. Must equal what declare_step puts
+  /// on the step; the engine runs a step eagerly, and counts it, where the two differ. Reads walk, infos and metadata alone:
+  /// `inputs` may be empty, because the scheduler asks before anything is prepared.
+  [[nodiscard]] virtual CgKey cg_key_info(const BatchColumns& batch) const;
+  /// Whether the scheduler batches each capture group of this walk apart: for walks whose mixed batch runs worse than two
+  /// captured ones.
+  [[nodiscard]] virtual bool split_batches_by_capture_key(WalkId walk) const;
+
+  /// Declares the step into `step` (already reset); false: the node uses no resources. Pure: it may be called again for the same
+  /// step; reads no tensor contents. Padding lanes are declared like any other. What depends on being captured depends on
+  /// `batch.slot_lease`: the key says that the batch could be, the lease says that it is.
   [[nodiscard]] virtual bool declare_step(const BatchColumns& batch, SubmoduleStep& step) const;
 
-  /// Writes what the forward needs from the prepared rows into the step's staging, under signal names. Host work only.
-  virtual void preprocess(const BatchColumns& batch, StepContext& context) = 0;
+  /// Writes what the forward needs from the prepared rows into the step's staging, under signal names. Host work only. The
+  /// base class stages nothing for a single lane, whose row the forward reads itself, and refuses more.
+  virtual void preprocess(const BatchColumns& batch, StepContext& context);
 
-  /// Enqueues the computation of the whole batch on the stream; lane i is handles[i]. No host reads of device values, no
-  /// allocation, no synchronisation.
+  /// Enqueues the computation of the whole batch on the stream; lane i is handles[i]. There is one forward for one lane and for
+  /// many: it is given more than one only where can_batch said yes or a captured step serves. No host reads of device values,
+  /// no allocation, no synchronisation.
   virtual void forward(const ModelInputsFromEngine& inputs, BatchedModelOutput& outputs) = 0;
 
   /// Cuts packed outputs by request and adds the parts to `outputs`, which win over what is there. Called where the forward gave
@@ -90,6 +137,8 @@ class NodeSubmodule {
 
   /// Signals of this walk whose values the next step reads on the device: they leave the node without tensors. Fixed at load.
   [[nodiscard]] virtual std::span<const SignalId> device_loopback_signals(WalkId walk) const;
+  /// Signals of this walk that the client gets by value, and the row buffers that hold the values. Fixed at load.
+  [[nodiscard]] virtual std::span<const InlineSignal> inline_client_signals(WalkId walk) const;
 
   /// Edits one request's outputs after the forward. Metadata only.
   virtual void postprocess(const RequestView& request, SignalMap& outputs,
@@ -117,7 +166,27 @@ class NodeSubmodule {
   /// Lanes a step of this walk may have; none: no limit of the model's own.
   [[nodiscard]] virtual std::optional<std::int32_t> max_batch_size(WalkId walk) const;
 
+  // Asked once, at load.
+
+  /// The type of the node's activations; none: the engine's.
+  [[nodiscard]] virtual std::optional<Dtype> compute_dtype() const;
+  /// True: the node works in the type of its parameters (f32), whatever compute_dtype says.
+  [[nodiscard]] virtual bool disable_autocast() const;
+  /// The device that the parameters are on; null where there are none.
+  [[nodiscard]] virtual const Device* get_device() const;
+  /// The captures of whole steps that the submodule wants.
+  [[nodiscard]] virtual std::vector<CudaGraphConfig> get_cuda_graph_configs(
+      Device& device, int tensor_parallel_size) const;
+  /// The captures of inner regions that it wants; `dtype` is what the captured region computes in.
+  [[nodiscard]] virtual std::vector<PiecewiseCudaGraphConfig> get_piecewise_cuda_graph_configs(
+      Device& device, Dtype dtype, int tensor_parallel_size) const;
+
+ protected:
+  /// A layer that bind_node_resources passes the resources on to. It lives as long as the submodule.
+  void add_layer(ResourceUser& layer) { layers_.push_back(&layer); }
+
  private:
+  std::vector<ResourceUser*> layers_;
   RequestStateStore request_states_;
 };
 
@@ -128,6 +197,8 @@ class ArNodeSubmodule : public NodeSubmodule {
                                                          const NodeInputs& inputs,
                                                          std::int64_t start,
                                                          std::int64_t end) override;
+  /// Sequences of several lanes are put together by the model.
+  void preprocess(const BatchColumns& batch, StepContext& context) override = 0;
 };
 
 }  // namespace rigel

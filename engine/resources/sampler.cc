@@ -42,6 +42,7 @@ void Sampler::plan(const SubmoduleStep& step, StepContext& context) {
   SamplerPlan plan;
   plan.num_lanes = static_cast<std::int64_t>(sampling.lanes.size());
   plan_prompt_marks(context, plan);
+  plan_tracked_tokens(sampling, context, plan);
   plan_lanes(sampling, context, plan);
   plan_penalties(sampling, context, plan);
   plan_bias(sampling, context, plan);
@@ -65,8 +66,12 @@ std::int64_t Sampler::num_bytes() const {
 
 void Sampler::enqueue_prompt_counts(const StepContext& context,
                                     const ConstDeviceView& token_ids) const {
-  if (const auto& plan = context.plan<SamplerPlan>(key()); plan.prompt_rows.defined()) {
+  const auto& plan = context.plan<SamplerPlan>(key());
+  if (plan.prompt_rows.defined()) {
     kernels::count_prompt(context.stream(), counts(), plan.prompt_rows, token_ids);
+  }
+  if (plan.tracked_rows.defined()) {
+    kernels::count_prompt(context.stream(), counts(), plan.tracked_rows, plan.tracked_tokens);
   }
 }
 

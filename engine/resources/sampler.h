@@ -36,7 +36,8 @@ class Sampler final : public Resource {
   void ingest_request(const RequestInfo& info) override;
   void plan(const SubmoduleStep& step, StepContext& context) override;
 
-  /// Enqueues the counting of the step's prompt tokens, for rows with penalties: in every step, whether a lane samples or not.
+  /// Enqueues the counting of the step's prompt tokens, for rows with penalties, and of the tracked ones that its declaration
+  /// names: in every step, whether a lane samples or not.
   ///   token_ids (T) i32: the step's input
   void enqueue_prompt_counts(const StepContext& context, const ConstDeviceView& token_ids) const;
 
@@ -58,6 +59,7 @@ class Sampler final : public Resource {
   void plan_bias(const SamplerStep& step, StepContext& context, SamplerPlan& plan) const;
   void plan_barred(const SamplerStep& step, StepContext& context, SamplerPlan& plan) const;
   void plan_prompt_marks(StepContext& context, SamplerPlan& plan) const;
+  void plan_tracked_tokens(const SamplerStep& step, StepContext& context, SamplerPlan& plan) const;
   void enqueue_logprobs(const StepContext& context, const SamplerPlan& plan,
                         const ConstDeviceView& raw_logits, BatchedModelOutput& outputs) const;
   [[nodiscard]] DeviceView counts() const;

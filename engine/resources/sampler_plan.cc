@@ -52,7 +52,7 @@ void Sampler::plan_lanes(const SamplerStep& step, StepContext& context, SamplerP
     publish.host[index] = 1;
     logprob_counts.host[index] = config.num_logprobs;
     plan.max_logprobs = std::max(plan.max_logprobs, config.num_logprobs);
-    plan.has_penalties = plan.has_penalties || config.has_penalties();
+    plan.has_penalties = plan.has_penalties || (step.apply_penalty && config.has_penalties());
   }
   plan.token_indices = token_indices.device;
   plan.lanes = lanes.device;
@@ -134,6 +134,28 @@ void Sampler::plan_barred(const SamplerStep& step, StepContext& context, Sampler
   }
   plan.barred_lanes = lanes.device;
   plan.barred_tokens = tokens.device;
+}
+
+void Sampler::plan_tracked_tokens(const SamplerStep& step, StepContext& context,
+                                  SamplerPlan& plan) const {
+  std::int64_t num_tokens = 0;
+  for (const SamplerStep::TrackedTokens& tracked : step.prefill_tracked_tokens) {
+    num_tokens += static_cast<std::int64_t>(tracked.tokens.size());
+  }
+  if (num_tokens == 0) {
+    return;
+  }
+  const auto rows = context.staging->column<std::int32_t>(num_tokens);
+  const auto tokens = context.staging->column<std::int32_t>(num_tokens);
+  std::size_t at = 0;
+  for (const SamplerStep::TrackedTokens& tracked : step.prefill_tracked_tokens) {
+    for (const std::int32_t token : tracked.tokens) {
+      rows.host[at] = tracked.handle.is_padding() ? -1 : tracked.handle.row;
+      tokens.host[at++] = token;
+    }
+  }
+  plan.tracked_rows = rows.device;
+  plan.tracked_tokens = tokens.device;
 }
 
 void Sampler::plan_prompt_marks(StepContext& context, SamplerPlan& plan) const {

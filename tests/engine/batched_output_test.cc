@@ -141,6 +141,14 @@ TEST_F(BatchedOutputCloneTest, T_BO_7_padding_rows_are_not_copied) {
   EXPECT_EQ(output.clone_row_outputs(8, stream(), *allocator)[0].second.dim(0), 3);
 }
 
+TEST(BatchedModelOutputUpdate, B_04_a_third_forward_does_not_bring_stop_rows_back) {
+  BatchedModelOutput output = with_stop_rows(kA, 1);
+  output.update(with_stop_rows(kB, 2));
+  output.update(with_stop_rows(kC, 3));
+  EXPECT_NE(output.stop_rows(), StopRows::kSingle) << "its rows are those of request C alone";
+  EXPECT_TRUE(std::holds_alternative<const RequestOutputs*>(output.get_check_stop_input()));
+}
+
 TEST(BatchedModelOutputUpdate, T_BO_8_the_other_side_wins_by_name) {
   BatchedModelOutput output = output_of(kA, kToken, 1);
   output.set_packed("__x__", host_ids({1}));

@@ -49,6 +49,27 @@ TEST(SplitArInputs, T_SP_1_ids_are_cut) {
   EXPECT_FALSE(part->is_final_chunk());
 }
 
+TEST(SplitArInputs, T_SP_2_embeddings_are_cut_by_token) {
+  ArNodeInputs row;
+  row.input_embeds = ids_of({0, 1, 10, 11, 20, 21}).reshape({3, 2});
+  row.input_seq_len = 3;
+  const auto part = split_ar_inputs(row, 1, 3);
+  EXPECT_EQ(part->input_embeds.shape(), (Shape{2, 2}));
+  EXPECT_THAT(values_of(part->input_embeds), ElementsAre(10, 11, 20, 21));
+  EXPECT_FALSE(part->input_ids.defined());
+}
+
+TEST(SplitArInputs, B_65_only_the_last_part_of_an_input_is_the_one_to_sample_after) {
+  const ArNodeInputs row = row_of(5);
+  EXPECT_TRUE(row.is_final_chunk()) << "a whole input";
+  EXPECT_FALSE(split_ar_inputs(row, 0, 4)->is_final_chunk());
+  EXPECT_TRUE(split_ar_inputs(row, 4, 5)->is_final_chunk());
+  const auto tail = split_ar_inputs(row, 2, 5);
+  EXPECT_TRUE(tail->is_final_chunk()) << "what a prefix cache left";
+  EXPECT_FALSE(split_ar_inputs(*tail, 0, 2)->is_final_chunk());
+  EXPECT_TRUE(split_ar_inputs(*tail, 2, 3)->is_final_chunk());
+}
+
 TEST(SplitArInputs, T_SP_3_positions_are_cut_along_their_last_dimension) {
   ArNodeInputs row = row_of(3);
   row.custom_positions = ids_of({0, 1, 2, 10, 11, 12, 20, 21, 22}).reshape({3, 3});

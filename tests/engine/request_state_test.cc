@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <thread>
 
 namespace rigel {
 namespace {
@@ -115,6 +116,38 @@ TEST(RequestStateStoreTest, T_PS_7_a_removed_request_leaves_nothing_to_the_next_
   EXPECT_EQ(store.size(), 190u);
   EXPECT_TRUE(store.open(next).empty());
   EXPECT_EQ(store.find(kA), nullptr);
+}
+
+TEST(RequestStateStoreTest, C_1_states_keep_their_place_while_rows_are_added) {
+  RequestStateStore store;
+  PerRequestState& state = store.open(kA);
+  state.add(kSteps, std::int64_t{7});
+  for (int row = 10; row < 2000; ++row) {
+    store.open({row, 1});
+  }
+  EXPECT_EQ(state.get<std::int64_t>(kSteps), 7);
+  EXPECT_EQ(&store.at(kA), &state);
+}
+
+TEST(RequestStateStoreTest, T_PS_8_states_go_from_one_owner_of_the_step_to_the_next) {
+  RequestStateStore store;
+  store.open(kA);
+  store.open(kB);
+  const std::array handles{kA};
+  for (int step = 0; step < 50; ++step) {
+    // The step's owner works on the states of its lanes; whoever takes the step over removes and adds requests.
+    std::thread owner([&] {
+      const LazyRequestStates states(store, handles);
+      if (!states.lane(0).contains(kSteps)) {
+        states.lane(0).add(kSteps, std::int64_t{0});
+      }
+      ++states.lane(0).get<std::int64_t>(kSteps);
+    });
+    owner.join();
+    store.erase(kB);
+    store.open({100 + step, 1});
+  }
+  EXPECT_EQ(store.at(kA).get<std::int64_t>(kSteps), 50);
 }
 
 class EngineInputsTest : public ::testing::Test {

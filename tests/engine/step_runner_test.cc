@@ -218,7 +218,7 @@ TEST_F(StagedStepTest, T_RS_3_another_slot_drops_it) {
   EXPECT_FALSE(is_taken());
 }
 TEST_F(StagedStepTest, T_RS_3_another_capture_key_drops_it) {
-  step.capture_key = 9;
+  step.cg_key_info = CgKey::interned(9);
   EXPECT_FALSE(is_taken());
 }
 TEST_F(StagedStepTest, T_RS_3_other_segments_drop_it) {

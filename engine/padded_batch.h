@@ -1,0 +1,28 @@
+#pragma once
+
+#include "engine/contract/submodule.h"
+
+#include <cstdint>
+#include <vector>
+
+namespace rigel {
+
+/// A batch filled up to the lanes of a captured step: the real lanes, then padding lanes with negative rows, which bring the
+/// row of the capture. Reused. Thread: worker.
+class PaddedBatch {
+ public:
+  PaddedBatch();
+
+  /// The columns, valid until the next call. Requires num_lanes >= lanes of `batch`.
+  [[nodiscard]] BatchColumns pad(const BatchColumns& batch, std::int32_t num_lanes,
+                                 const NodeInputs& padding_row);
+
+ private:
+  RequestInfo padding_info_;
+  std::vector<RequestHandle> handles_;
+  std::vector<const RequestInfo*> infos_;
+  std::vector<InputMetadata> metadata_;
+  std::vector<const NodeInputs*> inputs_;
+};
+
+}  // namespace rigel
