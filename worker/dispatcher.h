@@ -93,7 +93,7 @@ class Dispatcher {
   bool post();
 
  private:
-  static constexpr std::size_t kMaxBehind = 64;
+  static constexpr std::size_t kMaxBehind = 8;
 
   class Stream;
   struct Shutdown {};

@@ -7,6 +7,7 @@
 #include "worker/request.h"
 #include "worker/service.h"
 
+#include <array>
 #include <chrono>
 #include <cstdint>
 #include <memory>
@@ -26,15 +27,17 @@ struct alignas(64) RequestState {
     kPreempted,  // has a row, lost its pages; starts over when there is room
   };
 
-  // What every decode step touches stands together.
+  // What every decode step touches stands together, in one cache line.
   RequestId id{};
-  std::vector<std::int32_t> tokens;  // prompt, then what was generated
   Clock::time_point last_token;
   std::int32_t num_computed = 0;  // tokens whose keys and values were launched
   std::int32_t num_pending = 0;   // tokens that steps in flight sample for it
   Phase phase = Phase::kWaiting;
+  std::uint8_t num_newest = 0;
+  std::array<std::int32_t, 8> newest{};  // tokens on their way to `tokens`
   RequestInfo info;
 
+  std::vector<std::int32_t> tokens;  // prompt, then what was generated, without the newest
   GenerationRequest spec;
   bool cancel_requested = false;
   SignalMap prefill_signals;              // what whole_row is prepared from
@@ -48,7 +51,22 @@ struct alignas(64) RequestState {
   Clock::time_point first_token;
 
   [[nodiscard]] RequestHandle handle() const { return info.handle; }
-  [[nodiscard]] std::int32_t num_tokens() const { return static_cast<std::int32_t>(tokens.size()); }
+  [[nodiscard]] std::int32_t num_tokens() const {
+    return static_cast<std::int32_t>(tokens.size()) + num_newest;
+  }
+  /// Keeps a token that was generated. The ends of a thousand lists lie on a thousand pages, so only every eighth token
+  /// goes there.
+  void append_token(std::int32_t token) {
+    newest[num_newest++] = token;
+    if (num_newest == newest.size()) {
+      settle_tokens();
+    }
+  }
+  /// Puts the newest tokens where the others are.
+  void settle_tokens() {
+    tokens.insert(tokens.end(), newest.begin(), newest.begin() + num_newest);
+    num_newest = 0;
+  }
   /// Generated tokens, those of steps in flight included.
   [[nodiscard]] std::int32_t num_launched_tokens() const {
     return info.num_generated + num_pending;

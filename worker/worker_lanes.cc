@@ -92,6 +92,7 @@ void Worker::build_step(FlyingStep& step, std::span<const Scheduler::Share> shar
 void Worker::add_prefill_lane(FlyingStep& step, const Scheduler::Share& share) {
   RequestState& request = *share.request;
   if (request.whole_row == nullptr) {
+    request.settle_tokens();
     request.prefill_signals.assign(
         Names::kTextInputs, {Tensor::copy_of(std::span<const std::int32_t>(request.tokens))});
   }

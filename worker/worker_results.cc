@@ -113,7 +113,7 @@ void Worker::take_token(RequestState& request, std::int32_t token, bool stops, c
     finish(request, FinishReason::kError, "the model gave no finite logits for this request");
     return;
   }
-  request.tokens.push_back(token);
+  request.append_token(token);
   ++request.info.num_generated;
   count_token(request);
 

@@ -36,7 +36,7 @@ TEST(RequestTable, C_7_no_handle_comes_back_with_its_row) {
       ASSERT_EQ(table.find(handle), nullptr);
     }
     earlier.push_back(request.handle());
-    table.release(request);
+    table.release(request, /*last_touch=*/0);
   }
 }
 
