@@ -56,9 +56,13 @@ std::uint16_t WalkRuntime::scope_of(const walk::CompiledWalk& walk, LoopId loop)
   return *scope;
 }
 
-WalkPass* WalkRuntime::live_pass(const walk::CompiledWalk& walk, RequestHandle handle) const {
+WalkPass& WalkRuntime::pass_at(PartitionId partition, RequestHandle handle) const {
   RIGEL_CHECK(handle.row >= 0 && handle.row < num_rows_, "row {} of {}", handle.row, num_rows_);
-  WalkPass& pass = passes_of(walk).pass(handle.row);
+  return passes_.at(static_cast<std::size_t>(partition)).pass(handle.row);
+}
+
+WalkPass* WalkRuntime::live_pass(const walk::CompiledWalk& walk, RequestHandle handle) const {
+  WalkPass& pass = pass_at(walk.partition, handle);
   return pass.handle == handle && pass.walk == static_cast<std::int16_t>(walk.id) ? &pass : nullptr;
 }
 
@@ -81,12 +85,11 @@ void WalkRuntime::refresh_ready(const Cursor& cursor, std::uint16_t node) const 
 }
 
 void WalkRuntime::add_request(RequestHandle handle, PartitionId partition, WalkId walk) {
-  RIGEL_CHECK(handle.row >= 0 && handle.row < num_rows_, "row {} of {}", handle.row, num_rows_);
   const walk::CompiledWalk& compiled = walk_of(walk);
   RIGEL_CHECK(compiled.partition == partition, "walk {} is not of partition {}",
               static_cast<int>(walk), static_cast<int>(partition));
   WalkPasses& passes = passes_of(compiled);
-  WalkPass& pass = passes.pass(handle.row);
+  WalkPass& pass = pass_at(compiled.partition, handle);
   if (pass.handle == handle) {
     return;
   }
@@ -125,7 +128,7 @@ void WalkRuntime::remove_request(RequestHandle handle) {
   RIGEL_CHECK(contains(handle), "row {} of generation {} is not here", handle.row,
               handle.generation);
   for (WalkPasses& passes : passes_) {
-    WalkPass& pass = passes.pass(handle.row);
+    WalkPass& pass = pass_at(compiled.partition, handle);
     if (pass.handle == handle) {
       reset_pass(pass, passes, -1);
       pass = {};
@@ -143,7 +146,7 @@ bool WalkRuntime::contains(RequestHandle handle) const {
 void WalkRuntime::set_walk(RequestHandle handle, WalkId walk) {
   const walk::CompiledWalk& compiled = walk_of(walk);
   WalkPasses& passes = passes_of(compiled);
-  WalkPass& pass = passes.pass(handle.row);
+  WalkPass& pass = pass_at(compiled.partition, handle);
   RIGEL_CHECK(pass.handle == handle && pass.walk >= 0,
               "row {} of generation {} is not open in partition {}", handle.row, handle.generation,
               static_cast<int>(compiled.partition));
@@ -232,7 +235,7 @@ void WalkRuntime::update_loop_counters(WalkId walk, std::span<const RequestHandl
 }
 
 void WalkRuntime::mark_partition_done(RequestHandle handle, PartitionId partition) {
-  WalkPass& pass = passes_.at(static_cast<std::size_t>(partition)).pass(handle.row);
+  WalkPass& pass = pass_at(partition, handle);
   RIGEL_CHECK(pass.handle == handle, "row {} of generation {} is not open in partition {}",
               handle.row, handle.generation, static_cast<int>(partition));
   pass.partition_done = true;

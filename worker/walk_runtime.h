@@ -161,6 +161,8 @@ class WalkRuntime {
   [[nodiscard]] RowSet& ready_set(const walk::CompiledWalk& walk, std::uint16_t node) const {
     return ready_[first_ready_[static_cast<std::size_t>(walk.id)] + node];
   }
+  /// The row's pass, whoever owns it.
+  [[nodiscard]] WalkPass& pass_at(PartitionId partition, RequestHandle handle) const;
   /// Null where the handle is dead, or the request's pass is through another walk.
   [[nodiscard]] WalkPass* live_pass(const walk::CompiledWalk& walk, RequestHandle handle) const;
   /// Requires a live request in this walk.

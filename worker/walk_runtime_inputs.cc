@@ -94,8 +94,8 @@ bool WalkRuntime::take_in(WalkInput& input, bool can_buffer, bool is_streaming) 
   const auto node_id = static_cast<std::size_t>(input.node);
   RIGEL_CHECK(node_id < partition_of_node_.size() && partition_of_node_[node_id] >= 0,
               "there is no node {}", node_id);
-  const auto partition = static_cast<std::size_t>(partition_of_node_[node_id]);
-  const WalkPass& pass = passes_[partition].pass(input.handle.row);
+  const auto partition = static_cast<PartitionId>(partition_of_node_[node_id]);
+  const WalkPass& pass = pass_at(partition, input.handle);
   RIGEL_CHECK(pass.handle == input.handle, "row {} of generation {} is not open", input.handle.row,
               input.handle.generation);
   const walk::CompiledWalk& walk = program_.walk(static_cast<WalkId>(pass.walk));
@@ -184,7 +184,7 @@ void WalkRuntime::set_in_flight(WalkNode node, std::span<const RequestHandle> ha
       refresh_ready(cursor, index);
       continue;
     }
-    WalkPass& pass = passes_of(walk).pass(handle.row);
+    WalkPass& pass = pass_at(walk.partition, handle);
     if (pass.handle == handle && pass.num_left > 0 &&
         pass.left_walk == static_cast<std::int16_t>(node.walk)) {
       --pass.num_left;
@@ -211,7 +211,7 @@ void WalkRuntime::land(WalkNode node, std::span<const RequestHandle> handles,
   const InputMask consumed = compiled.refilled[walk.scopes[compiled.scope].depth];
   for (std::size_t lane = 0; lane < handles.size(); ++lane) {
     const RequestHandle handle = handles[lane];
-    WalkPass& pass = passes_of(walk).pass(handle.row);
+    WalkPass& pass = pass_at(walk.partition, handle);
     if (pass.handle != handle) {
       wasted.push_back(static_cast<std::uint32_t>(lane));
       continue;

@@ -206,7 +206,7 @@ void WalkRuntime::abandon(SpeculationId id, std::span<StreamOffer> offers,
 void WalkRuntime::fly(const Open& open, std::size_t index) {
   const walk::CompiledWalk& walk = walk_of(open.target.walk);
   const RequestHandle handle = open.handles[index];
-  if (passes_of(walk).pass(handle.row).handle != handle) {
+  if (pass_at(walk.partition, handle).handle != handle) {
     return;  // removed meanwhile; `land` will call the lane wasted
   }
   const Cursor cursor = at(walk, handle);

@@ -16,7 +16,9 @@ using ::testing::ElementsAre;
 constexpr SignalId kText{1};
 constexpr SignalId kState{2};
 
-RequestHandle handle(std::int32_t row) { return {row, 7}; }
+RequestHandle handle(std::int32_t row) {
+  return {row, 7};
+}
 
 std::vector<RequestHandle> handles(std::int32_t count) {
   std::vector<RequestHandle> result;

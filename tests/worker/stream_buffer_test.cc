@@ -201,10 +201,8 @@ TEST_F(StreamTest, PrimedItemsCountAsConsumed) {
 /// Two finite streams into one node, an endless one into it, and a finite one into another node of its partition.
 walk::Program streams_into_two_nodes() {
   const auto streamed = [](const char* signal, const char* to) {
-    return walk::Edge{.signal = signal,
-                      .next_node = to,
-                      .is_streaming = true,
-                      .target_partition = "sink"};
+    return walk::Edge{
+        .signal = signal, .next_node = to, .is_streaming = true, .target_partition = "sink"};
   };
   const walk::Node source{.name = "source",
                           .inputs = {"in"},

@@ -18,11 +18,17 @@ void* operator new(std::size_t num_bytes) {
   }
   throw std::bad_alloc();
 }
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, std::size_t /*num_bytes*/) noexcept { std::free(memory); }
+void operator delete(void* memory) noexcept {
+  std::free(memory);
+}
+void operator delete(void* memory, std::size_t /*num_bytes*/) noexcept {
+  std::free(memory);
+}
 
 namespace rigel::testing {
 
-std::int64_t num_allocations() { return num_calls.load(std::memory_order_relaxed); }
+std::int64_t num_allocations() {
+  return num_calls.load(std::memory_order_relaxed);
+}
 
 }  // namespace rigel::testing

@@ -9,8 +9,8 @@
 namespace rigel {
 namespace {
 
-using ::testing::ElementsAre;
 using testing::compile_walks;
+using ::testing::ElementsAre;
 using testing::NamedWalks;
 using testing::numbers_in;
 using testing::value;
@@ -77,8 +77,8 @@ TEST(WalkLoops, T_GR_1_outputs_leave_once_at_an_early_stop) {
   walks.land(request, step);
   EXPECT_EQ(walks.stop(request, step, walks.loop("counting")), 1U);
   EXPECT_EQ(walks.stop(request, step, walks.loop("counting")), 0U) << "it is stopping already";
-  const RouteOutput& routed = walks.route(
-      request, step, {{"x", {value(2)}}, {"last", {value(11)}}, {"each", {value(21)}}});
+  const RouteOutput& routed =
+      walks.route(request, step, {{"x", {value(2)}}, {"last", {value(11)}}, {"each", {value(21)}}});
   ASSERT_EQ(routed.to_client.size(), 2U);
   EXPECT_THAT(numbers_in(routed.to_client[0].tensors), ElementsAre(11));
   EXPECT_THAT(numbers_in(routed.to_client[1].tensors), ElementsAre(20, 21));
@@ -104,9 +104,9 @@ walk::Program nested_loops(std::int32_t outer_iters, std::int32_t inner_iters) {
                    .sections = {body},
                    .max_iters = inner_iters,
                    .outputs = {{.signal = "result", .next_node = "end"}}};
-  return compile_walks({{"nested", Loop{.name = "outer",
-                                        .sections = {begin, inner, end},
-                                        .max_iters = outer_iters}}});
+  return compile_walks(
+      {{"nested",
+        Loop{.name = "outer", .sections = {begin, inner, end}, .max_iters = outer_iters}}});
 }
 
 TEST(WalkLoops, T_GR_2_nested_loops_count_and_refill_each_at_its_own_level) {
@@ -151,7 +151,8 @@ TEST(WalkLoops, T_GR_14_a_stop_of_an_older_activation_is_passed_over) {
   walks.run(request, walks.at("nested", "body"));
   const LoopTime first = walks.runtime.loop_time(request, nested, walks.loop("inner"));
   walks.run(request, walks.at("nested", "body"));
-  EXPECT_TRUE(walks.runtime.stop_loop_at(first, nested)) << "another iteration, the same activation";
+  EXPECT_TRUE(walks.runtime.stop_loop_at(first, nested))
+      << "another iteration, the same activation";
   EXPECT_FALSE(walks.runtime.stop_loop_at(first, nested)) << "twice";
   walks.run(request, walks.at("nested", "body"));
   walks.run(request, walks.at("nested", "end"));

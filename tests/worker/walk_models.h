@@ -26,12 +26,12 @@ inline walk::Definition language_model_walks(std::int32_t max_iters = walk::Loop
       .inputs = {"text_inputs"},
       .outputs = {{.signal = "new_token", .next_node = "LLM", .input = "text_inputs"},
                   {.signal = "new_token", .next_node = walk::kEmitToClient}}};
-  return {.walks = {{"prefill", prefill},
-                    {"decode", walk::Loop{.name = "decode_loop",
-                                          .sections = {decode},
-                                          .max_iters = max_iters}}},
-          .partitions = {},
-          .connections = {}};
+  return {
+      .walks = {{"prefill", prefill},
+                {"decode",
+                 walk::Loop{.name = "decode_loop", .sections = {decode}, .max_iters = max_iters}}},
+      .partitions = {},
+      .connections = {}};
 }
 
 inline Tensor value(std::int32_t number) {

@@ -32,12 +32,10 @@ walk::Program looping_node() {
                         .streaming_inputs = {"frame"}};
   return walk::compile(
       {.walks = {{"produce", source},
-                 {"loop",
-                  walk::Loop{
-                      .name = "steps",
-                      .sections = {step},
-                      .accumulated_outputs = {{.signal = "all",
-                                               .next_node = walk::kEmitToClient}}}}},
+                 {"loop", walk::Loop{.name = "steps",
+                                     .sections = {step},
+                                     .accumulated_outputs = {{.signal = "all",
+                                                              .next_node = walk::kEmitToClient}}}}},
        .partitions = {{.name = "source", .walks = {"produce"}, .initial_walk = "produce"},
                       {.name = "sink",
                        .walks = {"loop"},
@@ -334,7 +332,7 @@ TEST_P(RandomWalks, T_GR_13_ten_thousand_steps_agree_with_a_plain_model_and_leak
   EXPECT_EQ(walks_.runtime.num_tensors(), 0U);
 }
 
-INSTANTIATE_TEST_SUITE_P(Seeds, RandomWalks, ::testing::Range(0, 4));
+INSTANTIATE_TEST_SUITE_P(Seeds, RandomWalks, ::testing::Range(0, 2));
 
 TEST(WalkRuntime, AThousandRowsDecodeOneStepAheadWithoutMemory) {
   NamedWalks walks(walk::compile(testing::language_model_walks(), {}), 1024);

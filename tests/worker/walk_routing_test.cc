@@ -9,8 +9,8 @@
 namespace rigel {
 namespace {
 
-using ::testing::ElementsAre;
 using testing::compile_walks;
+using ::testing::ElementsAre;
 using testing::NamedWalks;
 using testing::numbers_in;
 using testing::value;
@@ -26,20 +26,19 @@ walk::Program diamond() {
                  .inputs = {"in"},
                  .outputs = {{.signal = "y", .next_node = "left"},
                              {.signal = "y", .next_node = "right", .input = "other"},
-                             {.signal = "y", .next_node = kEmitToClient, .counts_new_tokens = true,
+                             {.signal = "y",
+                              .next_node = kEmitToClient,
+                              .counts_new_tokens = true,
                               .modality = walk::Modality::kAudio},
                              {.signal = "kept", .next_node = kNowhere, .persist = true}}};
-  const Node left{.name = "left",
-                  .inputs = {"y"},
-                  .outputs = {{.signal = "l", .next_node = "bottom"}}};
-  const Node right{.name = "right",
-                   .inputs = {"other"},
-                   .outputs = {{.signal = "r", .next_node = "bottom"}}};
+  const Node left{
+      .name = "left", .inputs = {"y"}, .outputs = {{.signal = "l", .next_node = "bottom"}}};
+  const Node right{
+      .name = "right", .inputs = {"other"}, .outputs = {{.signal = "r", .next_node = "bottom"}}};
   const Node bottom{.name = "bottom",
                     .inputs = {"l", "r"},
                     .outputs = {{.signal = "out", .next_node = kNowhere}}};
-  return compile_walks(
-      {{"diamond", Sequential{{top, Parallel{{left, right}}, bottom}}}});
+  return compile_walks({{"diamond", Sequential{{top, Parallel{{left, right}}, bottom}}}});
 }
 
 TEST(WalkRouting, B_46_every_kind_of_destination_gets_its_value) {
@@ -71,9 +70,9 @@ TEST(WalkRouting, B_59_and_B_60_new_tokens_are_counted_once_a_signal_while_the_v
   walks.send(request, "top", "in");
   const std::int32_t tokens[] = {1, 2, 3};
   // The only handle: routing must count before anything lets it go.
-  const RouteOutput& routed = walks.run(
-      request, walks.at("diamond", "top"),
-      {{"y", {Tensor::copy_of(std::span<const std::int32_t>(tokens)), value(4)}}});
+  const RouteOutput& routed =
+      walks.run(request, walks.at("diamond", "top"),
+                {{"y", {Tensor::copy_of(std::span<const std::int32_t>(tokens)), value(4)}}});
   ASSERT_EQ(routed.new_tokens.size(), 1U);
   EXPECT_EQ(routed.new_tokens[0].num_tokens, 4);
 }
@@ -129,8 +128,8 @@ TEST(WalkRouting, ADoneNodeIsNotDoneTwice) {
   const RequestHandle request = walks.add(0, "diamond");
   walks.send(request, "top", "in");
   walks.run(request, walks.at("diamond", "top"), {{"y", {value(1)}}});
-  EXPECT_TRUE(walks.route(request, walks.at("diamond", "top"), {{"y", {value(2)}}})
-                  .to_client.empty());
+  EXPECT_TRUE(
+      walks.route(request, walks.at("diamond", "top"), {{"y", {value(2)}}}).to_client.empty());
 }
 
 TEST(WalkRouting, RemovalReleasesEverythingAndTheRowServesAnother) {
@@ -191,12 +190,13 @@ TEST(WalkRouting, APartOfAPromptIsPushedBackOnceItIsLaunched) {
 TEST(WalkRouting, ARequestIsDoneWhenAllItsPartitionsAre) {
   const Node node_a{.name = "a", .inputs = {"in"}, .outputs = {}};
   const Node node_b{.name = "b", .inputs = {"in"}, .outputs = {}};
-  NamedWalks walks(walk::compile({.walks = {{"wa", node_a}, {"wb", node_b}},
-                                  .partitions = {{.name = "pa", .walks = {"wa"}, .initial_walk = "wa"},
-                                                 {.name = "pb", .walks = {"wb"}, .initial_walk = "wb"}},
-                                  .connections = {}},
-                                 {}),
-                   2);
+  NamedWalks walks(
+      walk::compile({.walks = {{"wa", node_a}, {"wb", node_b}},
+                     .partitions = {{.name = "pa", .walks = {"wa"}, .initial_walk = "wa"},
+                                    {.name = "pb", .walks = {"wb"}, .initial_walk = "wb"}},
+                     .connections = {}},
+                    {}),
+      2);
   const RequestHandle request = walks.add(1, "wa");
   walks.add(1, "wb");
   walks.send(request, "a", "in", {value(1)});

@@ -9,9 +9,9 @@
 namespace rigel {
 namespace {
 
+using testing::compile_walks;
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
-using testing::compile_walks;
 using testing::NamedWalks;
 using testing::numbers_in;
 using testing::value;
@@ -215,9 +215,8 @@ TEST_F(SpeculationTest, ARequestRemovedWhileItFliesLandsForNobody) {
 
 /// Two nodes in a loop; the second may be kept from running ahead.
 walk::Program two_nodes(bool second_is_async) {
-  const Node first{.name = "first",
-                   .inputs = {"x"},
-                   .outputs = {{.signal = "y", .next_node = "second"}}};
+  const Node first{
+      .name = "first", .inputs = {"x"}, .outputs = {{.signal = "y", .next_node = "second"}}};
   const Node second{.name = "second",
                     .inputs = {"y"},
                     .outputs = {{.signal = "x", .next_node = "first"}},
@@ -266,13 +265,12 @@ TEST(WalkSpeculation, ANodeThatIsNotAsynchronousIsNotScheduledAhead) {
 }
 
 TEST(WalkSpeculation, ANodeThatWaitsForSomethingElseIsNoTarget) {
-  const Node step{.name = "step",
-                  .inputs = {"x", "other"},
-                  .outputs = {{.signal = "x", .next_node = "step"},
-                              {.signal = "go", .next_node = "side"}}};
-  const Node side{.name = "side",
-                  .inputs = {"go"},
-                  .outputs = {{.signal = "other", .next_node = "step"}}};
+  const Node step{
+      .name = "step",
+      .inputs = {"x", "other"},
+      .outputs = {{.signal = "x", .next_node = "step"}, {.signal = "go", .next_node = "side"}}};
+  const Node side{
+      .name = "side", .inputs = {"go"}, .outputs = {{.signal = "other", .next_node = "step"}}};
   NamedWalks walks(compile_walks({{"w", Loop{.name = "l", .sections = {step, side}}}}), 1);
   const WalkNode step_node = walks.at("w", "step");
   const RequestHandle request = walks.add(0, "w");

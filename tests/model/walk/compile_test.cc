@@ -36,15 +36,12 @@ TEST(WalkCompile, T_GR_6_a_signal_is_the_last_or_all_of_a_loop_and_not_both) {
                   .sections = {node("a", {"x"}, {edge("x", "a"), edge("y", kNowhere)})},
                   .outputs = {edge("y", kEmitToClient)},
                   .accumulated_outputs = {edge("y", kEmitToClient)}};
-  EXPECT_THAT(error_of_walk(loop),
-              AllOf(HasSubstr("walk 'w'"), HasSubstr("loop 'l'"), HasSubstr("edge 'y'"),
-                    HasSubstr("keep one")));
+  EXPECT_THAT(error_of_walk(loop), AllOf(HasSubstr("walk 'w'"), HasSubstr("loop 'l'"),
+                                         HasSubstr("edge 'y'"), HasSubstr("keep one")));
 }
 
 TEST(WalkCompile, EachMistakeIsNamedWithItsPlaceAndItsFix) {
-  const auto self = [](const std::string& name) {
-    return node(name, {"x"}, {edge("x", name)});
-  };
+  const auto self = [](const std::string& name) { return node(name, {"x"}, {edge("x", name)}); };
   struct Case {
     Section body;
     std::vector<std::string> words;
@@ -62,13 +59,14 @@ TEST(WalkCompile, EachMistakeIsNamedWithItsPlaceAndItsFix) {
       {node("", {"x"}, {}), {"needs a name"}},
       {Sequential{}, {"without sections"}},
       {Loop{.name = "", .sections = {self("a")}}, {"loop ''", "needs a name", "stopped"}},
-      {Loop{.name = "l", .sections = {self("a")}, .max_iters = -1}, {"loop 'l'", "max_iters is -1"}},
+      {Loop{.name = "l", .sections = {self("a")}, .max_iters = -1},
+       {"loop 'l'", "max_iters is -1"}},
       {Sequential{{Loop{.name = "l", .sections = {self("a")}},
                    Loop{.name = "l", .sections = {self("b")}}}},
        {"loop 'l'", "twice"}},
-      {Sequential{{Loop{.name = "l",
-                        .sections = {node("a", {"x"}, {edge("x", "a"), edge("y", "b")})}},
-                   node("b", {"y"}, {})}},
+      {Sequential{
+           {Loop{.name = "l", .sections = {node("a", {"x"}, {edge("x", "a"), edge("y", "b")})}},
+            node("b", {"y"}, {})}},
        {"node 'a', edge 'y' to 'b'", "leaves loop 'l'", "outputs"}},
       {Loop{.name = "l", .sections = {self("a")}, .outputs = {edge("nothing", kEmitToClient)}},
        {"loop 'l'", "0 of its nodes", "'nothing'"}},
@@ -81,8 +79,8 @@ TEST(WalkCompile, EachMistakeIsNamedWithItsPlaceAndItsFix) {
             .sections = {node("a", {"x"}, {edge("y", "b")}),
                          node("b", {"y", "x"}, {edge("y", "b"), edge("x", "a")})}},
        {"node 'b', input 'y'", "in every iteration"}},
-      {node("a", {"x"}, {Edge{.signal = "y", .next_node = "b", .is_streaming = true,
-                              .target_partition = "p"}}),
+      {node("a", {"x"},
+            {Edge{.signal = "y", .next_node = "b", .is_streaming = true, .target_partition = "p"}}),
        {"node 'a', edge 'y' to 'b'", "no connection", "walk::Connection"}},
       {Node{.name = "a", .inputs = {"x"}, .outputs = {}, .streaming_inputs = {"y"}},
        {"node 'a'", "streaming input 'y'"}},
@@ -116,14 +114,18 @@ TEST(WalkCompile, LoopsNestAsDeepAsARequestCanCount) {
 }
 
 TEST(WalkCompile, PartitionsAndConnectionsFitTogether) {
-  Definition good{
-      .walks = {{"wa", node("a", {"x"}, {Edge{.signal = "y", .next_node = "b", .is_streaming = true,
+  Definition good{.walks = {{"wa", node("a", {"x"},
+                                        {Edge{.signal = "y",
+                                              .next_node = "b",
+                                              .is_streaming = true,
                                               .target_partition = "pb"}})},
-                {"wb", Node{.name = "b", .inputs = {"y"}, .streaming_inputs = {"y"}}}},
-      .partitions = {{.name = "pa", .walks = {"wa"}, .initial_walk = "wa"},
-                     {.name = "pb", .walks = {"wb"}, .initial_walk = "wb",
-                      .producer_partitions = {"pa"}}},
-      .connections = {{"pa", "pb", "y", FixedChunks{1}}}};
+                            {"wb", Node{.name = "b", .inputs = {"y"}, .streaming_inputs = {"y"}}}},
+                  .partitions = {{.name = "pa", .walks = {"wa"}, .initial_walk = "wa"},
+                                 {.name = "pb",
+                                  .walks = {"wb"},
+                                  .initial_walk = "wb",
+                                  .producer_partitions = {"pa"}}},
+                  .connections = {{"pa", "pb", "y", FixedChunks{1}}}};
   EXPECT_EQ(error_of(good), "no error");
   const auto broken = [&](const std::function<void(Definition&)>& break_it) {
     Definition wrong = good;
@@ -147,9 +149,13 @@ TEST(WalkCompile, PartitionsAndConnectionsFitTogether) {
               HasSubstr("no streaming edge"));
   EXPECT_THAT(broken([](Definition& d) { d.connections[0].chunks = FixedChunks{0}; }),
               HasSubstr("num_items is 0"));
-  EXPECT_THAT(broken([](Definition& d) { d.connections[0].chunks = SlidingWindow{2, 3}; }),
+  EXPECT_THAT(broken([](Definition& d) {
+                d.connections[0].chunks = SlidingWindow{2, 3};
+              }),
               HasSubstr("stride is 3"));
-  EXPECT_THAT(broken([](Definition& d) { d.connections[0].chunks = LeftContext{2, 2}; }),
+  EXPECT_THAT(broken([](Definition& d) {
+                d.connections[0].chunks = LeftContext{2, 2};
+              }),
               HasSubstr("left is 2"));
   EXPECT_THAT(broken([](Definition& d) { d.walks[1].body = node("b", {"y"}, {}); }),
               HasSubstr("streaming_inputs"));
@@ -167,13 +173,13 @@ TEST(WalkCompile, NamesThatAModelHasInternedKeepTheirIds) {
   names.walks.intern("mixed");
   names.signals.intern("text_inputs");
   names.signals.intern("new_token");
-  const Program program = compile(
-      {.walks = {{"decode",
-                  Loop{.name = "decode_loop",
-                       .sections = {node("LLM", {"text_inputs"},
-                                         {Edge{.signal = "new_token", .next_node = "LLM",
-                                               .input = "text_inputs"}})}}}}},
-      names);
+  const Program program =
+      compile({.walks = {{"decode", Loop{.name = "decode_loop",
+                                         .sections = {node("LLM", {"text_inputs"},
+                                                           {Edge{.signal = "new_token",
+                                                                 .next_node = "LLM",
+                                                                 .input = "text_inputs"}})}}}}},
+              names);
   const CompiledWalk& decode = program.walk(WalkId{1});
   EXPECT_EQ(decode.id, WalkId{1});
   ASSERT_EQ(decode.nodes.size(), 1U);
