@@ -23,8 +23,9 @@ struct KvPlan {
   ConstDeviceView page_updates;   // (n, 3) i32 {table row, index, page}
   ConstDeviceView token_streams;  // (T) i32: table row of the token's stream
   ConstDeviceView token_indices;  // (T) i32: the token's place in its stream
-  std::span<const std::int32_t> host_token_indices;  // the same on the host, until the staging is reused
-  std::span<const StreamStart> starts;               // valid until the cache plans again
+  std::span<const std::int32_t>
+      host_token_indices;               // the same on the host, until the staging is reused
+  std::span<const StreamStart> starts;  // valid until the cache plans again
 };
 
 struct PositionPlan {

@@ -98,7 +98,8 @@ void StepRunner::clear_preplan() {
 }
 
 void StepRunner::clear_preplan_of(RequestHandle handle) {
-  if (stage_ == Stage::kPlanned && std::ranges::find(staged_handles_, handle) != staged_handles_.end()) {
+  if (stage_ == Stage::kPlanned &&
+      std::ranges::find(staged_handles_, handle) != staged_handles_.end()) {
     clear_preplan();
   }
 }

@@ -33,7 +33,8 @@ void check_pages(const PageCopy& copy, const ConstDeviceView& target,
 
 LaunchPlan copy_pages_plan(const CopyPagesParams& params) {
   LaunchPlan plan;
-  const std::int64_t blocks = std::min(ceil_div(params.block_bytes, kBlock * 16), kMaxBlocksPerPage);
+  const std::int64_t blocks =
+      std::min(ceil_div(params.block_bytes, kBlock * 16), kMaxBlocksPerPage);
   plan.grid = dim3(static_cast<unsigned>(blocks), static_cast<unsigned>(params.num_layers),
                    static_cast<unsigned>(params.num_pages));
   plan.block = dim3(kBlock);
@@ -58,7 +59,8 @@ void copy_pages(StreamRef stream, DeviceView target, ConstDeviceView source,
   params.num_layers = static_cast<std::int32_t>(target.dim(1));
   params.block_bytes = target.dim(2);
   for (std::size_t first = 0; first < copies.size(); first += kMaxPageCopies) {
-    const auto part = copies.subspan(first, std::min<std::size_t>(kMaxPageCopies, copies.size() - first));
+    const auto part =
+        copies.subspan(first, std::min<std::size_t>(kMaxPageCopies, copies.size() - first));
     params.num_pages = static_cast<std::int32_t>(part.size());
     for (std::size_t index = 0; index < part.size(); ++index) {
       check_pages(part[index], target, source);

@@ -9,11 +9,11 @@ CrossAttentionCache::CrossAttentionCache(ResourceKey key, Device& device,
     : Resource(key),
       store_(key, device, config),
       num_written_(static_cast<std::size_t>(config.num_rows), 0) {
-  RIGEL_CHECK(config.num_labels == 1 && config.retention.max_tokens == 0 &&
-                  !config.enable_prefix_cache,
-              "a cross-attention cache has one label, keeps everything and shares no prefixes: got "
-              "num_labels {}, retention.max_tokens {}",
-              config.num_labels, config.retention.max_tokens);
+  RIGEL_CHECK(
+      config.num_labels == 1 && config.retention.max_tokens == 0 && !config.enable_prefix_cache,
+      "a cross-attention cache has one label, keeps everything and shares no prefixes: got "
+      "num_labels {}, retention.max_tokens {}",
+      config.num_labels, config.retention.max_tokens);
 }
 
 std::span<const Segment> CrossAttentionCache::writes(const SubmoduleStep& step) const {
@@ -34,9 +34,8 @@ AdmitOutcome CrossAttentionCache::admit(const SubmoduleStep& step, const StepCon
 
 void CrossAttentionCache::plan(const SubmoduleStep& step, StepContext& context) {
   store_.plan(step, context);
-  CrossAttentionPlan plan{.writes = context.plan<KvPlan>(key()),
-                          .query_streams = {},
-                          .last_keys = {}};
+  CrossAttentionPlan plan{
+      .writes = context.plan<KvPlan>(key()), .query_streams = {}, .last_keys = {}};
   const std::span<const Segment> written = writes(step);
   for (const Segment& segment : written) {
     if (!segment.handle.is_padding()) {
@@ -57,8 +56,7 @@ void CrossAttentionCache::plan(const SubmoduleStep& step, StepContext& context) 
                 : store_.stored_length(segment.handle) +
                       num_written_[static_cast<std::size_t>(segment.handle.row)];
     for (std::int32_t offset = 0; offset < segment.span; ++offset, ++token) {
-      streams.host[token] =
-          num_keys == 0 ? -1 : store_.table_row(segment.handle, LabelId::kMain);
+      streams.host[token] = num_keys == 0 ? -1 : store_.table_row(segment.handle, LabelId::kMain);
       last_keys.host[token] = num_keys - 1;
     }
   }

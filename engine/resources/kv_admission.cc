@@ -17,12 +17,13 @@ AdmitOutcome KvCache::admit(const SubmoduleStep& step, const StepContext& /*cont
     if (segment.handle.is_padding()) {
       continue;  // padding lanes write nothing
     }
-    if (row(segment.handle).is_offloaded) {
+    // The one checked look-up of a step: row and label are known to be this cache's from here on.
+    CacheStream& stream = this->stream(segment.handle, segment.label);
+    if (rows_[static_cast<std::size_t>(segment.handle.row)].is_offloaded) {
       return {.reason = AdmitOutcome::Reason::kOffloaded,
               .handle = segment.handle,
               .label = segment.label};
     }
-    CacheStream& stream = this->stream(segment.handle, segment.label);
     RIGEL_CHECK(stream.step_stamp != stamp_, "label {} of row {} has two segments in a step",
                 static_cast<int>(segment.label), segment.handle.row);
     stream.step_stamp = stamp_;
@@ -40,7 +41,7 @@ AdmitOutcome KvCache::admit(const SubmoduleStep& step, const StepContext& /*cont
       abandon(step);
       return outcome;
     }
-    stream(segment.handle, segment.label).is_admitted = true;
+    stream_of(segment.handle.row, static_cast<std::int32_t>(segment.label)).is_admitted = true;
   }
   return {};
 }
@@ -68,8 +69,8 @@ AdmitOutcome KvCache::refusal(RequestHandle handle, LabelId label, std::size_t n
   std::size_t wanted = num_short;
   for (std::int32_t other = 0; other < config_.num_labels; ++other) {
     const CacheStream& stream = stream_of(handle.row, other);
-    wanted += stream.pages.size() + stream.reserved.size() -
-              static_cast<std::size_t>(stream.num_holes);
+    wanted +=
+        stream.pages.size() + stream.reserved.size() - static_cast<std::size_t>(stream.num_holes);
   }
   const bool never_fits = wanted > static_cast<std::size_t>(arena_.capacity());
   return {.reason = never_fits ? AdmitOutcome::Reason::kNeverFits
@@ -81,25 +82,27 @@ AdmitOutcome KvCache::refusal(RequestHandle handle, LabelId label, std::size_t n
 
 /// The next token goes into a page that others read too: a stream cut back into a full page.
 bool KvCache::writes_shared_page(const CacheStream& stream) const {
-  return stream.stored_length % config_.page_size != 0 &&
-         arena_.num_owners(stream.pages[static_cast<std::size_t>(stream.stored_length /
-                                                                 config_.page_size)]) > 1;
+  return (stream.stored_length & (config_.page_size - 1)) != 0 &&  // page_size is a power of two
+         arena_.num_owners(
+             stream.pages[static_cast<std::size_t>(stream.stored_length / config_.page_size)]) > 1;
 }
 
 AdmitOutcome KvCache::reserve(const Segment& segment) {
   if (segment.span == 0) {
     return {};
   }
-  CacheStream& stream = this->stream(segment.handle, segment.label);
+  CacheStream& stream = stream_of(segment.handle.row, static_cast<std::int32_t>(segment.label));
   const std::int32_t length = stream.stored_length + segment.span;
   RIGEL_CHECK(length <= config_.max_length, "row {} would hold {} tokens, the limit is {}",
               segment.handle.row, length, config_.max_length);
   if (writes_shared_page(stream) && !fill(stream.reserved, 1)) {
     return refusal(segment.handle, segment.label, 1);
   }
-  const auto wanted = static_cast<std::size_t>(config_.pages_for(length));
-  if (!fill(stream.pages, wanted)) {
-    return refusal(segment.handle, segment.label, wanted - stream.pages.size());
+  if (length > static_cast<std::int32_t>(stream.pages.size()) * config_.page_size) {
+    const auto wanted = static_cast<std::size_t>(config_.pages_for(length));
+    if (!fill(stream.pages, wanted)) {
+      return refusal(segment.handle, segment.label, wanted - stream.pages.size());
+    }
   }
   return {};
 }
@@ -123,10 +126,10 @@ AdmitOutcome KvCache::reserve_with_forks(const KvStep& step, std::span<const Seg
   const auto follow = [&](const Fork& fork) {
     const auto source = static_cast<std::size_t>(fork.source);
     const auto target = static_cast<std::size_t>(fork.destination);
-    RIGEL_CHECK(source != target && std::max(source, target) <
-                                        static_cast<std::size_t>(config_.num_labels),
-                "a fork of label {} into label {} in a cache of {} labels", source, target,
-                config_.num_labels);
+    RIGEL_CHECK(
+        source != target && std::max(source, target) < static_cast<std::size_t>(config_.num_labels),
+        "a fork of label {} into label {} in a cache of {} labels", source, target,
+        config_.num_labels);
     lengths[target] = lengths[source];
     fresh[target] += lengths[target] % config_.page_size != 0 ? 1 : 0;
     is_forked[target] = true;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 
 namespace rigel {
 
@@ -17,6 +18,8 @@ KvCache::KvCache(ResourceKey key, Device& device, const KvCacheConfig& config)
       pool_(device, config.page_bytes() * config.num_pages),
       page_table_(device, static_cast<std::int64_t>(streams_.size()) *
                               config.pages_for(config.max_length) * 4) {
+  RIGEL_CHECK(std::has_single_bit(static_cast<std::uint32_t>(config.page_size)),
+              "page_size must be a power of two, got {}", config.page_size);
   RIGEL_CHECK(config.num_labels >= 1 && config.num_labels <= kMaxLabels,
               "num_labels must be 1 to {}, got {}", kMaxLabels, config.num_labels);
   RIGEL_CHECK(config.retention.protected_tokens == 0 || config.retention.max_tokens > 0,

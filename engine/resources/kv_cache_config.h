@@ -30,8 +30,10 @@ struct KvCacheConfig {
   std::int32_t num_host_pages = 0;  // pinned, for requests that are offloaded
   RetentionPolicy retention{};
   bool enable_prefix_cache = false;
-  std::int32_t world_size = 1;    // ranks that share the model; they could match different prefixes, so above 1 there are none
-  std::uint64_t fingerprint = 0;  // of the model and whatever else decides what a page of given tokens holds
+  std::int32_t world_size =
+      1;  // ranks that share the model; they could match different prefixes, so above 1 there are none
+  std::uint64_t fingerprint =
+      0;  // of the model and whatever else decides what a page of given tokens holds
 
   /// Bytes of one page in one layer.
   [[nodiscard]] std::int64_t block_bytes() const {

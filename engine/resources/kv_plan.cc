@@ -30,9 +30,11 @@ void KvCache::check_combined(const KvStep& step, std::span<const Segment> segmen
   const std::size_t num_labels = step.combined_labels.size();
   const std::size_t num_lanes = segments.size() / num_labels;
   for (std::size_t index = 0; index < segments.size(); ++index) {
-    const LabelId label = step.combined_labels[std::min(index / std::max<std::size_t>(num_lanes, 1), num_labels - 1)];
+    const LabelId label =
+        step.combined_labels[std::min(index / std::max<std::size_t>(num_lanes, 1), num_labels - 1)];
     RIGEL_CHECK(segments[index].label == label &&
-                    segments[index].handle == segments[index % std::max<std::size_t>(num_lanes, 1)].handle &&
+                    segments[index].handle ==
+                        segments[index % std::max<std::size_t>(num_lanes, 1)].handle &&
                     segments.size() == num_lanes * num_labels,
                 "combined labels need a segment of each label for every request, label after "
                 "label: segment {} of {} is label {} of row {}, expected label {}",
@@ -124,13 +126,12 @@ void KvCache::publish(std::span<const Segment> segments, KvPlan& plan, StepConte
     if (segment.handle.is_padding()) {
       continue;
     }
-    CacheStream& stream = this->stream(segment.handle, segment.label);
+    CacheStream& stream = stream_of(segment.handle.row, static_cast<std::int32_t>(segment.label));
     if (segment.span > 0) {
       make_private(stream, context.epoch);
     }
-    const auto wanted =
-        static_cast<std::size_t>(config_.pages_for(stream.stored_length + segment.span));
-    while (stream.pages.size() < wanted) {  // a fork's: only now is it known what it grows behind
+    while (static_cast<std::int32_t>(stream.pages.size()) * config_.page_size <
+           stream.stored_length + segment.span) {  // a fork's: now it is known what it grows behind
       stream.pages.push_back(take_reserved(stream));
     }
     if (stream.is_converted) {
@@ -187,10 +188,10 @@ void KvCache::commit(const SubmoduleStep& step, const StepContext& context) {
     if (segment.handle.is_padding()) {
       continue;
     }
-    CacheStream& stream = this->stream(segment.handle, segment.label);
+    CacheStream& stream = stream_of(segment.handle.row, static_cast<std::int32_t>(segment.label));
     stream.is_admitted = false;
     stream.is_converted = false;
-    row(segment.handle).last_step = context.epoch;
+    rows_[static_cast<std::size_t>(segment.handle.row)].last_step = context.epoch;
     if (kv.commit && segment.span > 0) {
       stream.stored_length += segment.span;
       ++stream.generation;

@@ -18,8 +18,8 @@ std::int32_t KvCache::match_prefix(RequestHandle handle, std::span<const std::in
   if (stream.lease.empty()) {
     const auto page_size = static_cast<std::size_t>(config_.page_size);
     // At least one token is left to compute: the next one is sampled from its logits.
-    const std::size_t most = std::min((tokens.size() - 1) / page_size,
-                                      static_cast<std::size_t>(max_pages_per_row()));
+    const std::size_t most =
+        std::min((tokens.size() - 1) / page_size, static_cast<std::size_t>(max_pages_per_row()));
     PrefixIndex::Node end = PrefixIndex::root();
     while (stream.lease.size() < most) {
       const auto node =
@@ -63,8 +63,8 @@ void KvCache::extend_prefix(RequestHandle handle, std::span<const std::int32_t> 
   if (!index_ || !stream.is_chained || row(handle).is_offloaded) {
     return;
   }
-  std::int32_t num_full = std::min(stream.stored_length, static_cast<std::int32_t>(tokens.size())) /
-                          config_.page_size;
+  std::int32_t num_full =
+      std::min(stream.stored_length, static_cast<std::int32_t>(tokens.size())) / config_.page_size;
   if (config_.retention.max_tokens > 0) {
     num_full = std::min(num_full, config_.retention.protected_tokens / config_.page_size);
   }

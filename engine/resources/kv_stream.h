@@ -36,7 +36,7 @@ struct CacheRow {
   struct HostPage {
     PageIndex page{};
     std::int32_t stream = 0;
-    std::int32_t index = 0;   // in the stream's page table
+    std::int32_t index = 0;    // in the stream's page table
     std::int32_t shared = -1;  // the entry of another stream that this one has its page with
   };
   RequestHandle handle;
@@ -63,10 +63,10 @@ struct StreamUndo {
   PrefixIndex::Node chain_end{};
   std::int32_t num_chained = 0;
   bool was_chained = true;
-  bool is_replaced = false;             // by a fork: `old_pages` are the stream's before it
-  std::vector<PageIndex> old_pages{};   // owned by this entry
-  std::int32_t private_index = -1;      // index whose page became a private copy
-  PageIndex shared_page = kNoPage;      // the page there before, owned by this entry
+  bool is_replaced = false;            // by a fork: `old_pages` are the stream's before it
+  std::vector<PageIndex> old_pages{};  // owned by this entry
+  std::int32_t private_index = -1;     // index whose page became a private copy
+  PageIndex shared_page = kNoPage;     // the page there before, owned by this entry
 };
 
 }  // namespace rigel

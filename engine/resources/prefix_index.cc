@@ -34,8 +34,8 @@ PrefixIndex::PrefixIndex(std::int32_t num_pages, std::int32_t page_size, std::ui
 }
 
 bool PrefixIndex::is_valid(Node node) const {
-  return node.index < 0 || (at(node.index).page != kSinkPage &&
-                            at(node.index).generation == node.generation);
+  return node.index < 0 ||
+         (at(node.index).page != kSinkPage && at(node.index).generation == node.generation);
 }
 
 std::span<std::int32_t> PrefixIndex::tokens_of(std::int32_t index) {
@@ -163,8 +163,8 @@ std::optional<PrefixIndex::Evicted> PrefixIndex::evict(Epoch completed) {
   while (!leaves_.empty()) {
     const Leaf oldest = leaves_.front();
     const Entry& entry = at(oldest.index);
-    const bool is_current = entry.page != kSinkPage && entry.stamp == oldest.stamp &&
-                            is_evictable_leaf(entry);
+    const bool is_current =
+        entry.page != kSinkPage && entry.stamp == oldest.stamp && is_evictable_leaf(entry);
     if (is_current && entry.last_touch > completed) {
       return std::nullopt;
     }

@@ -103,7 +103,7 @@ class PrefixIndex {
   std::vector<std::int32_t> tokens_;        // (entries, page_size)
   std::vector<std::int32_t> buckets_;       // by hash: first entry
   std::vector<std::int32_t> node_of_page_;  // -1: not in the index
-  std::vector<Leaf> leaves_;                // heap, oldest first; with entries that have changed since
+  std::vector<Leaf> leaves_;  // heap, oldest first; with entries that have changed since
   std::int32_t first_free_ = -1;
   std::int32_t num_pages_ = 0;
   std::int32_t num_evictable_ = 0;

@@ -21,9 +21,9 @@ SlotState::SlotState(ResourceKey key, Device& device, const SlotStateConfig& con
       config_(config),
       pool_(device, config.dtype, pool_shape(config)),
       pool_view_(pool_.view(config.dtype, pool_shape(config))),
-      is_new_(static_cast<std::size_t>(config.num_rows) *
-                  static_cast<std::size_t>(config.num_labels),
-              true),
+      is_new_(
+          static_cast<std::size_t>(config.num_rows) * static_cast<std::size_t>(config.num_labels),
+          true),
       owners_(static_cast<std::size_t>(config.num_rows)) {}
 
 void SlotState::ingest_request(const RequestInfo& info) {
@@ -45,8 +45,7 @@ std::int32_t SlotState::slot(RequestHandle handle, LabelId label) const {
   RIGEL_CHECK(handle.row >= 0 && handle.row < config_.num_rows &&
                   static_cast<std::int32_t>(label) < config_.num_labels &&
                   owners_[static_cast<std::size_t>(handle.row)] == handle,
-              "no state of row {}, label {} for this request", handle.row,
-              static_cast<int>(label));
+              "no state of row {}, label {} for this request", handle.row, static_cast<int>(label));
   return static_cast<std::int32_t>(label) * config_.num_rows + handle.row;
 }
 
@@ -86,9 +85,8 @@ void SlotState::plan(const SubmoduleStep& step, StepContext& context) {
       context.staging->column<std::int32_t>(static_cast<std::int64_t>(segments.size()));
   for (std::size_t index = 0; index < segments.size(); ++index) {
     const Segment& segment = segments[index];
-    const std::int32_t slot = segment.handle.is_padding()
-                                  ? scratch_slot()
-                                  : this->slot(segment.handle, segment.label);
+    const std::int32_t slot =
+        segment.handle.is_padding() ? scratch_slot() : this->slot(segment.handle, segment.label);
     if (slot != scratch_slot()) {
       clear_if_new(context.stream(), slot);
     }

@@ -1,4 +1,5 @@
 #include "engine/resources/attention_planner.h"
+
 #include "tests/engine/kv_test.h"
 
 #include <gmock/gmock.h>
@@ -6,9 +7,9 @@
 namespace rigel {
 namespace {
 
-using testing::kAside;
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
+using testing::kAside;
 
 class AttentionPlannerTest : public testing::KvTest {
  protected:
@@ -39,8 +40,7 @@ TEST_F(AttentionPlannerTest, DecodeLanesAreSplitFromTilesOfOneRow) {
 }
 
 TEST_F(AttentionPlannerTest, ABatchOfDecodeLanesHasNoTiles) {
-  const AttentionPlan& plan =
-      plan_of({{{0, 1}, LabelId::kMain, 1}, {{1, 1}, LabelId::kMain, 1}});
+  const AttentionPlan& plan = plan_of({{{0, 1}, LabelId::kMain, 1}, {{1, 1}, LabelId::kMain, 1}});
   EXPECT_EQ(plan.num_decode_tokens, 2);
   EXPECT_THAT(staged<std::int32_t>(plan.prefill_tiles), IsEmpty());
 }

@@ -1,4 +1,5 @@
 #include "engine/resources/cross_attention_cache.h"
+
 #include "tests/engine/kv_test.h"
 
 #include <gmock/gmock.h>

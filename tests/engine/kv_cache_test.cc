@@ -151,14 +151,13 @@ TEST_F(KvCacheTest, T_KV_5_padding_takes_no_page_and_writes_none) {
   fill_bytes(stream->ref(), qkv.view(Dtype::kF32, {kTokens, 6 * 8}), 0x3F);
   DeviceBuffer angles(*device, Dtype::kF32, {kTokens, 4, 2});
   fill_bytes(stream->ref(), angles.view(Dtype::kF32, {kTokens, 4, 2}), 0x3F);
-  kernels::rotary_append_kv(
-      stream->ref(), {.qkv = qkv.view(Dtype::kF32, {kTokens, 6 * 8}),
-                      .angles = angles.view(Dtype::kF32, {kTokens, 4, 2}),
-                      .token_rows = planned.token_streams,
-                      .positions = planned.token_indices,
-                      .page_table = cache->page_table(),
-                      .kv_layer = cache->layer(0),
-                      .num_heads = 2});
+  kernels::rotary_append_kv(stream->ref(), {.qkv = qkv.view(Dtype::kF32, {kTokens, 6 * 8}),
+                                            .angles = angles.view(Dtype::kF32, {kTokens, 4, 2}),
+                                            .token_rows = planned.token_streams,
+                                            .positions = planned.token_indices,
+                                            .page_table = cache->page_table(),
+                                            .kv_layer = cache->layer(0),
+                                            .num_heads = 2});
   cache->commit(step, *context);
   EXPECT_EQ(cache->arena().num_free(), num_free - 1) << "the second row began a page";
   const std::vector<float> after = layer_values(*cache, 0);
@@ -171,8 +170,8 @@ TEST_F(KvCacheTest, T_KV_5_padding_takes_no_page_and_writes_none) {
     }
   }
   std::vector<std::size_t> expected;
-  for (const auto& [page, offset] : {std::pair{cache->pages(first)[0], 3},
-                                     std::pair{cache->pages(second)[1], 0}}) {
+  for (const auto& [page, offset] :
+       {std::pair{cache->pages(first)[0], 3}, std::pair{cache->pages(second)[1], 0}}) {
     for (std::int32_t part = 0; part < 4; ++part) {  // keys and values of two heads
       expected.push_back(place(*cache, page, offset + part * kPage) / 8);
     }

@@ -5,8 +5,8 @@
 namespace rigel {
 namespace {
 
-using testing::kAside;
 using ::testing::ElementsAreArray;
+using testing::kAside;
 using Reason = AdmitOutcome::Reason;
 
 class KvForkTest : public testing::KvTest {
@@ -153,10 +153,9 @@ TEST_F(KvForkTest, CombinedLabelsLieLabelAfterLabel) {
                              {second, LabelId::kMain, 1},
                              {second, kAside, 1}}),
                CheckError);
-  EXPECT_THROW(try_segments({{first, LabelId::kMain, 1},
-                             {second, LabelId::kMain, 1},
-                             {first, kAside, 1}}),
-               CheckError)
+  EXPECT_THROW(
+      try_segments({{first, LabelId::kMain, 1}, {second, LabelId::kMain, 1}, {first, kAside, 1}}),
+      CheckError)
       << "the second request lacks a label";
 }
 

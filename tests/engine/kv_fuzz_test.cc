@@ -89,8 +89,7 @@ class KvFuzzTest : public testing::KvTest {
     cache.collect(last_epoch);
     for (auto& request : requests) {
       if (request && !cache.is_offloaded(request->handle) && random() % 2 == 0) {
-        if (random() % 2 == 0 &&
-            cache.offload(request->handle, stream->ref(), last_epoch)) {
+        if (random() % 2 == 0 && cache.offload(request->handle, stream->ref(), last_epoch)) {
           ++num_offloads;
         } else {
           cache.restart_request(request->handle, last_epoch);

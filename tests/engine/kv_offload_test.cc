@@ -5,8 +5,8 @@
 namespace rigel {
 namespace {
 
-using testing::kAside;
 using ::testing::ElementsAreArray;
+using testing::kAside;
 using Reason = AdmitOutcome::Reason;
 
 class KvOffloadTest : public testing::KvTest {

@@ -118,8 +118,8 @@ TEST_F(KvPreplanTest, T_KV_6_a_dropped_step_leaves_everything_as_it_was) {
         const std::int32_t length = cache->stored_length(handle, label);
         if (length > 0 && random() % 4 == 0) {  // often into a page that the other label has too
           cache->truncate_to(handle, label,
-                             length - static_cast<std::int32_t>(random() % static_cast<unsigned>(
-                                                                               std::min(length, 9))),
+                             length - static_cast<std::int32_t>(
+                                          random() % static_cast<unsigned>(std::min(length, 9))),
                              last_epoch);
         }
       }

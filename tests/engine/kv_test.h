@@ -90,10 +90,9 @@ class KvTest : public EngineTest {
 
   static std::size_t place(const KvCache& cache, PageIndex page, std::int32_t offset) {
     const auto& config = cache.config();
-    return static_cast<std::size_t>((static_cast<std::int32_t>(page) * 2 * config.num_kv_heads *
-                                         config.page_size +
-                                     offset) *
-                                    config.head_dim);
+    return static_cast<std::size_t>(
+        (static_cast<std::int32_t>(page) * 2 * config.num_kv_heads * config.page_size + offset) *
+        config.head_dim);
   }
   std::vector<float> layer_values(const KvCache& cache, std::int32_t layer) {
     return staged<float>(cache.layer(layer));
@@ -105,15 +104,13 @@ class KvTest : public EngineTest {
       std::vector<float> pool = layer_values(cache, layer);
       for (std::size_t at = 0; at < values.size(); ++at) {
         const std::int32_t index = first + static_cast<std::int32_t>(at);
-        const PageIndex page =
-            cache.pages(handle, label)[static_cast<std::size_t>(index / kPage)];
+        const PageIndex page = cache.pages(handle, label)[static_cast<std::size_t>(index / kPage)];
         pool[place(cache, page, index % kPage)] =
             static_cast<float>(layer == 0 ? values[at] : -values[at]);
       }
-      copy(stream->ref(), cache.layer(layer), ConstHostView(reinterpret_cast<const std::byte*>(
-                                                                pool.data()),
-                                                            Dtype::kF32,
-                                                            cache.layer(layer).shape()));
+      copy(stream->ref(), cache.layer(layer),
+           ConstHostView(reinterpret_cast<const std::byte*>(pool.data()), Dtype::kF32,
+                         cache.layer(layer).shape()));
       stream->synchronize();
     }
   }

@@ -1,4 +1,5 @@
 #include "engine/resources/positions.h"
+
 #include "engine/resources/kv_cache.h"
 #include "tests/engine/kv_test.h"
 
@@ -7,14 +8,16 @@
 namespace rigel {
 namespace {
 
-using testing::kAside;
 using ::testing::ElementsAre;
+using testing::kAside;
 
 class PositionsTest : public testing::KvTest {
  protected:
   static constexpr ResourceKey kPositions{1};
 
-  static void ingest(Resource& resource, std::int32_t row) { resource.ingest_request(info_of(row)); }
+  static void ingest(Resource& resource, std::int32_t row) {
+    resource.ingest_request(info_of(row));
+  }
   PositionStep& declare_positions(std::vector<Segment> segments) {
     step.reset();
     step.segments = std::move(segments);

@@ -1,4 +1,5 @@
 #include "engine/resources/slot_state.h"
+
 #include "tensor/copy.h"
 #include "tests/engine/engine_test.h"
 
