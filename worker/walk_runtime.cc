@@ -128,7 +128,7 @@ void WalkRuntime::remove_request(RequestHandle handle) {
   RIGEL_CHECK(contains(handle), "row {} of generation {} is not here", handle.row,
               handle.generation);
   for (WalkPasses& passes : passes_) {
-    WalkPass& pass = pass_at(compiled.partition, handle);
+    WalkPass& pass = passes.pass(handle.row);
     if (pass.handle == handle) {
       reset_pass(pass, passes, -1);
       pass = {};
