@@ -65,7 +65,8 @@ void Engine::check_batch(const ExecutingBatch& batch) const {
   RIGEL_CHECK(!batch.empty(), "a step of walk {} has no lanes", static_cast<int>(batch.walk));
   const auto most = static_cast<std::size_t>(
       max_batch_size(batch.walk).value_or(std::numeric_limits<std::int32_t>::max()));
-  RIGEL_CHECK(batch.size() <= most, "a step of {} lanes, its submodule takes {}", batch.size(), most);
+  RIGEL_CHECK(batch.size() <= most, "a step of {} lanes, its submodule takes {}", batch.size(),
+              most);
   for (const NodeInputs* row : batch.inputs()) {
     RIGEL_CHECK(row != nullptr, "a lane of walk {} was not prepared", static_cast<int>(batch.walk));
   }
@@ -84,9 +85,8 @@ std::optional<SlotLease> Engine::lease_slot(const BatchColumns& batch) {
     misses_.add(batch.walk, GraphMissReason::kNoBucket);
     return std::nullopt;
   }
-  std::optional<SlotLease> lease =
-      captured_->lease({batch.walk, static_cast<std::int32_t>(batch.handles.size()),
-                        num_tokens_of(batch), key});
+  std::optional<SlotLease> lease = captured_->lease(
+      {batch.walk, static_cast<std::int32_t>(batch.handles.size()), num_tokens_of(batch), key});
   if (!lease) {
     misses_.add(batch.walk, GraphMissReason::kNotCaptured);
   }
@@ -130,8 +130,7 @@ void Engine::declare(Drive& drive) {
   }
 }
 
-AdmitOutcome Engine::launch_drives(std::span<Drive> drives, const BatchColumns& lanes,
-                                   Slot& slot) {
+AdmitOutcome Engine::launch_drives(std::span<Drive> drives, const BatchColumns& lanes, Slot& slot) {
   // Everything is admitted before anything runs, so that a refusal costs nothing and nothing runs twice.
   for (Drive& drive : drives) {
     enter(StepPhase::kDeclare);

@@ -89,8 +89,7 @@ void GraphCatalog::add(const GraphConfig& config) {
       walk = walks_.insert(walks_.end(), Walk{id, std::nullopt});
     }
     if (config.caps_eager_batch_size) {
-      walk->max_batch_size =
-          std::max(walk->max_batch_size.value_or(0), config.batch_sizes.back());
+      walk->max_batch_size = std::max(walk->max_batch_size.value_or(0), config.batch_sizes.back());
     }
   }
 }

@@ -36,7 +36,8 @@ class RequestFailures {
   /// The request was removed.
   void forget(RequestHandle handle) {
     std::erase(failed_, handle);
-    std::erase_if(untold_, [handle](const RequestFailure& failure) { return failure.handle == handle; });
+    std::erase_if(untold_,
+                  [handle](const RequestFailure& failure) { return failure.handle == handle; });
   }
   [[nodiscard]] bool empty() const { return failed_.empty(); }
 

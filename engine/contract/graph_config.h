@@ -71,7 +71,8 @@ struct PiecewiseConfig {
   std::function<void(std::span<const RequestHandle>, std::span<const std::int64_t> seq_lens,
                      SubmoduleStep&)>
       declare_step;
-  bool lease_before_step = false;  // leased before the outer step is declared, which leaves the region's resources out
+  bool lease_before_step =
+      false;  // leased before the outer step is declared, which leaves the region's resources out
 };
 
 /// (batch, seq_len, ...): every row has the same length, padding included.

@@ -78,9 +78,9 @@ class CapturedStepsTest : public testing::RecordingEngineTest {
 
 TEST_F(CapturedStepsTest, T_EN_1_a_leased_step_is_padded_and_replays) {
   run({1});
-  EXPECT_THAT(calls, ElementsAre("declare 1,-1 leased", "admit 1,-1", "plan 1,-1",
-                                 "preprocess 1,-1", "replay 1,-1", "commit 1,-1", "filter 1",
-                                 "postprocess 1"));
+  EXPECT_THAT(calls,
+              ElementsAre("declare 1,-1 leased", "admit 1,-1", "plan 1,-1", "preprocess 1,-1",
+                          "replay 1,-1", "commit 1,-1", "filter 1", "postprocess 1"));
   EXPECT_THAT(output_of(1, Names::kText), ElementsAre(5));
   EXPECT_THAT(misses(), IsEmpty());
 }
@@ -129,9 +129,9 @@ TEST_F(CapturedStepsTest, T_EN_5_a_declaration_with_another_key_drops_the_lease_
   submodule->key = CgKey::interned(1);
   submodule->declared_key = CgKey::interned(2);
   run({0});
-  EXPECT_THAT(calls, ElementsAre("declare 0,-1 leased", "declare 0", "admit 0", "plan 0",
-                                 "preprocess 0", "forward 0", "commit 0", "filter 0",
-                                 "postprocess 0"));
+  EXPECT_THAT(calls,
+              ElementsAre("declare 0,-1 leased", "declare 0", "admit 0", "plan 0", "preprocess 0",
+                          "forward 0", "commit 0", "filter 0", "postprocess 0"));
   EXPECT_THAT(misses(), ElementsAre(std::pair(GraphMissReason::kKeyMismatch, 1u)));
   EXPECT_EQ(captures.num_leased, 0);
 }

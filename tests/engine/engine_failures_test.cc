@@ -65,9 +65,9 @@ TEST_F(EngineFailures, B_09_a_throw_while_preparing_leaves_nothing_for_the_next_
   engine->prepare_inputs(unprepared_batch_of({2}));
   ASSERT_TRUE(engine->launch(batch).ok());
   std::ignore = engine->complete();
-  EXPECT_THAT(calls, ElementsAre("prepare 0", "prepare 1", "prepare 2", "declare 2", "admit 2",
-                                 "plan 2", "preprocess 2", "forward 2", "commit 2", "filter 2",
-                                 "postprocess 2"));
+  EXPECT_THAT(calls,
+              ElementsAre("prepare 0", "prepare 1", "prepare 2", "declare 2", "admit 2", "plan 2",
+                          "preprocess 2", "forward 2", "commit 2", "filter 2", "postprocess 2"));
 }
 
 TEST_F(EngineFailures, B_28_a_failure_is_told_once) {

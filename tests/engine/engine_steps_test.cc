@@ -21,11 +21,10 @@ TEST_F(EngineSteps, T_EN_1_hooks_and_resources_are_called_in_the_order_of_the_co
   submodule->checks_batched = false;
   std::ignore = engine->check_stop(views_of({0, 1}), rows);
   engine->remove_request(infos[0].handle);
-  EXPECT_THAT(calls,
-              ElementsAre("prepare 0", "prepare 1", "can_batch", "declare 0,1", "admit 0,1",
-                          "plan 0,1", "preprocess 0,1", "forward 0,1", "commit 0,1", "unpack 0,1",
-                          "filter 0", "postprocess 0", "filter 1", "postprocess 1", "check_stop 0",
-                          "check_stop 1", "cleanup"));
+  EXPECT_THAT(calls, ElementsAre("prepare 0", "prepare 1", "can_batch", "declare 0,1", "admit 0,1",
+                                 "plan 0,1", "preprocess 0,1", "forward 0,1", "commit 0,1",
+                                 "unpack 0,1", "filter 0", "postprocess 0", "filter 1",
+                                 "postprocess 1", "check_stop 0", "check_stop 1", "cleanup"));
 }
 
 TEST_F(EngineSteps, T_EN_1_a_single_lane_is_not_asked_whether_it_batches) {
@@ -38,11 +37,10 @@ TEST_F(EngineSteps, T_EN_1_a_single_lane_is_not_asked_whether_it_batches) {
 TEST_F(EngineSteps, T_EN_1_lanes_that_cannot_be_batched_are_admitted_together_and_run_in_turn) {
   submodule->batches = false;
   run({0, 2});
-  EXPECT_THAT(calls,
-              ElementsAre("can_batch", "declare 0", "admit 0", "declare 2", "admit 2", "plan 0",
-                          "preprocess 0", "forward 0", "commit 0", "filter 0", "postprocess 0",
-                          "plan 2", "preprocess 2", "forward 2", "commit 2", "filter 2",
-                          "postprocess 2"));
+  EXPECT_THAT(calls, ElementsAre("can_batch", "declare 0", "admit 0", "declare 2", "admit 2",
+                                 "plan 0", "preprocess 0", "forward 0", "commit 0", "filter 0",
+                                 "postprocess 0", "plan 2", "preprocess 2", "forward 2", "commit 2",
+                                 "filter 2", "postprocess 2"));
   EXPECT_THAT(output_of(0, Names::kText), ElementsAre(1));
   EXPECT_THAT(output_of(2, Names::kText), ElementsAre(1));
   EXPECT_EQ(engine->last_completed(), 1u) << "they are one step";
@@ -213,7 +211,8 @@ TEST_F(EngineSteps, T_EN_1_two_engines_on_one_stream_see_each_others_work_in_ord
 
 TEST_F(EngineSteps, T_EN_1_outputs_that_were_moved_out_outlive_the_steps_behind_them) {
   run({0});
-  TensorList moved = std::move(*engine->request_outputs().find(infos[0].handle)->find(Names::kText));
+  TensorList moved =
+      std::move(*engine->request_outputs().find(infos[0].handle)->find(Names::kText));
   ASSERT_TRUE(engine->launch(batch_of({0})).ok());
   ASSERT_TRUE(engine->launch(batch_of({0})).ok());
   std::ignore = engine->complete();

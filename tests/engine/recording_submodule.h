@@ -120,8 +120,8 @@ class RecordingSubmodule final : public NodeSubmodule {
   }
   void preprocess(const BatchColumns& batch, StepContext& context) override {
     calls_.push_back("preprocess " + rows_of(batch.handles));
-    const auto column = context.staging->column<std::int32_t>(
-        static_cast<std::int64_t>(batch.handles.size()));
+    const auto column =
+        context.staging->column<std::int32_t>(static_cast<std::int64_t>(batch.handles.size()));
     for (std::size_t lane = 0; lane < batch.handles.size(); ++lane) {
       column.host[lane] = 100 + batch.handles[lane].row;
     }
@@ -239,8 +239,9 @@ class RecordingSubmodule final : public NodeSubmodule {
 
   [[nodiscard]] bool stops(RequestHandle handle, const HostRows& rows) const {
     const std::int64_t row = rows.row_of(handle);
-    return row >= 0 && rows.find(Names::kRowToken).span<const std::int32_t>()[static_cast<std::size_t>(
-                           row)] == stop_token;
+    return row >= 0 &&
+           rows.find(Names::kRowToken).span<const std::int32_t>()[static_cast<std::size_t>(row)] ==
+               stop_token;
   }
 
   Calls& calls_;

@@ -35,12 +35,9 @@ struct Sampling {
   std::vector<std::int32_t> stop_token_ids = {};
 
   [[nodiscard]] SamplingConfig config() const {
-    return {temperature,        top_p,
-            min_p,              top_k,
-            repetition_penalty, presence_penalty,
-            frequency_penalty,  min_tokens,
-            num_logprobs,       false,
-            stop_token_ids,     {}};
+    return {
+        temperature,       top_p,      min_p,        top_k, repetition_penalty, presence_penalty,
+        frequency_penalty, min_tokens, num_logprobs, false, stop_token_ids,     {}};
   }
 };
 
@@ -53,17 +50,15 @@ class SamplerTest : public testing::EngineTest {
     }
   }
   [[nodiscard]] std::unique_ptr<Sampler> make_sampler() const {
-    auto made = std::make_unique<Sampler>(
-        ResourceKey{0}, *device,
-        SamplerConfig{.num_rows = kNumRows,
-                      .vocab_size = kVocab,
-                      .max_top_logprobs = 4,
-                      .signals = kSignals});
+    auto made = std::make_unique<Sampler>(ResourceKey{0}, *device,
+                                          SamplerConfig{.num_rows = kNumRows,
+                                                        .vocab_size = kVocab,
+                                                        .max_top_logprobs = 4,
+                                                        .signals = kSignals});
     fill_bytes(stream->ref(), made->last_tokens(), 0xFF);
     return made;
   }
-  static RequestInfo request(std::int32_t row, const Sampling& sampling,
-                             std::uint64_t seed = 7) {
+  static RequestInfo request(std::int32_t row, const Sampling& sampling, std::uint64_t seed = 7) {
     RequestInfo info = info_of(row);
     info.sampling = sampling.config();
     info.seed = seed;
@@ -90,8 +85,8 @@ class SamplerTest : public testing::EngineTest {
     lanes = std::move(declaration);
     for (const Draw& one : draws) {
       const RequestInfo& info = one.info != nullptr ? *one.info : padding;
-      lanes.lanes.push_back({info.handle, &info, one.num_generated,
-                             static_cast<std::int32_t>(handles.size())});
+      lanes.lanes.push_back(
+          {info.handle, &info, one.num_generated, static_cast<std::int32_t>(handles.size())});
       handles.push_back(info.handle);
       infos.push_back(&info);
       inputs.push_back(&decode);
@@ -145,7 +140,9 @@ class SamplerTest : public testing::EngineTest {
     const auto elements = target.template span<T>();
     return {elements.begin(), elements.end()};
   }
-  [[nodiscard]] std::vector<std::int32_t> last_tokens() const { return ints(sampler->last_tokens()); }
+  [[nodiscard]] std::vector<std::int32_t> last_tokens() const {
+    return ints(sampler->last_tokens());
+  }
 
   std::unique_ptr<Sampler> sampler;
   BatchedModelOutput outputs;
@@ -341,16 +338,18 @@ TEST_F(SamplerTest, T_SA_9_tokens_that_a_prefix_cache_spared_are_tracked) {
 TEST_F(SamplerTest, T_SA_10_logits_without_a_finite_one_fail_their_lane_alone) {
   const RequestInfo broken = request(0, {});
   const RequestInfo fine = request(1, {});
-  const auto tokens =
-      draw({{&broken, 0, Logits(kVocab, kMinusInfinity)},
-            {&fine, 0, {kMinusInfinity, kMinusInfinity, 1, kMinusInfinity, kMinusInfinity,
-                        kMinusInfinity, kMinusInfinity, kMinusInfinity}}});
+  const auto tokens = draw({{&broken, 0, Logits(kVocab, kMinusInfinity)},
+                            {&fine,
+                             0,
+                             {kMinusInfinity, kMinusInfinity, 1, kMinusInfinity, kMinusInfinity,
+                              kMinusInfinity, kMinusInfinity, kMinusInfinity}}});
   EXPECT_THAT(tokens, ElementsAre(-1, 2));
   EXPECT_EQ(last_tokens()[0], -1) << "a failed draw is nobody's next input";
 }
 
 TEST_F(SamplerTest, T_SA_9_min_tokens_bars_stop_tokens_until_it_is_reached) {
-  const RequestInfo info = request(0, {.temperature = 0.0f, .min_tokens = 2, .stop_token_ids = {1}});
+  const RequestInfo info =
+      request(0, {.temperature = 0.0f, .min_tokens = 2, .stop_token_ids = {1}});
   EXPECT_EQ(draw_one(info, 0, {0, 5, 0, 4, 0, 0, 0, 0}), 3);
   EXPECT_EQ(draw_one(info, 1, {0, 5, 0, 4, 0, 0, 0, 0}), 3);
   EXPECT_EQ(draw_one(info, 2, {0, 5, 0, 4, 0, 0, 0, 0}), 1);

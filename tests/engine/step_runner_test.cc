@@ -297,9 +297,9 @@ TEST_F(StepRunnerTest, AReloadThatFailsHalfWayIsTakenBack) {
 }
 
 /// Decode lanes through a cache with prefixes, positions and attention, staged and launched, page after page.
-class SteadyStepTest : public testing::KvTest {};
+class SteadyRunnerTest : public testing::KvTest {};
 
-TEST_F(SteadyStepTest, T_RS_7_a_steady_step_allocates_nothing) {
+TEST_F(SteadyRunnerTest, T_RS_7_a_steady_step_allocates_nothing) {
   KvCacheConfig config = config_of(64);
   config.enable_prefix_cache = true;
   NodeResources resources;

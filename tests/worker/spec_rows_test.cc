@@ -1,7 +1,7 @@
 #include "worker/spec_rows.h"
 
 #include "tensor/error.h"
-#include "tests/worker/walk_allocations.h"
+#include "worker/thread_costs.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -172,9 +172,9 @@ TEST(DeferredRowInputs, T_SR_9_a_thousand_rows_need_no_memory_once_warm) {
   };
   use();
   use();
-  const std::int64_t before = testing::num_allocations();
+  const std::int64_t before = thread_costs().allocations;
   use();
-  EXPECT_EQ(testing::num_allocations() - before, 0);
+  EXPECT_EQ(thread_costs().allocations - before, 0);
   EXPECT_EQ(rows.size(), 999U);
   EXPECT_EQ(rows.num_built(), 1U);
 }

@@ -1,7 +1,7 @@
 // The runtime against a plain model of one looping node, under everything a worker may do to it, in random order.
 
-#include "tests/worker/walk_allocations.h"
 #include "tests/worker/walk_models.h"
+#include "worker/thread_costs.h"
 
 #include <gtest/gtest.h>
 
@@ -365,11 +365,11 @@ TEST(WalkRuntime, AThousandRowsDecodeOneStepAheadWithoutMemory) {
   for (int warm = 0; warm < 10; ++warm) {
     step();
   }
-  const std::int64_t before = testing::num_allocations();
+  const std::int64_t before = thread_costs().allocations;
   for (int steady = 0; steady < 100; ++steady) {
     step();
   }
-  EXPECT_EQ(testing::num_allocations() - before, 0);
+  EXPECT_EQ(thread_costs().allocations - before, 0);
   EXPECT_EQ(flying.size(), 1024U);
   EXPECT_EQ(infos[1023].loop_counters.count(walks.loop("decode_loop")), 110);
 }
