@@ -43,6 +43,14 @@ double total_of(const StepSample& sample) {
   return total;
 }
 
+double mean_us(std::span<const StepSample> samples) {
+  double sum = 0.0;
+  for (const StepSample& sample : samples) {
+    sum += total_of(sample) * 1e6;
+  }
+  return sum / static_cast<double>(samples.size());
+}
+
 void summarize(std::span<const StepSample> timed, StepCost& cost) {
   std::vector<StepSample> samples(timed.begin(), timed.end());
   std::ranges::sort(samples, {}, total_of);
@@ -52,8 +60,9 @@ void summarize(std::span<const StepSample> timed, StepCost& cost) {
     for (std::size_t phase = 0; phase < kNumStepPhases; ++phase) {
       cost.phase_us[phase] += sample.seconds[phase] * 1e6 / static_cast<double>(count);
     }
-    cost.host_us += total_of(sample) * 1e6 / static_cast<double>(count);
   }
+  cost.host_us = mean_us(middle);
+  cost.best_us = mean_us(std::span(samples).first(std::max<std::size_t>(1, samples.size() / 10)));
 }
 
 }  // namespace

@@ -20,6 +20,8 @@ struct StepBenchCase {
 /// What a steady decode step costs the worker thread.
 struct StepCost {
   double host_us = 0.0;  // without waiting
+  double best_us =
+      0.0;  // the same over the fastest tenth of the steps: the machine left them alone
   std::array<double, kNumStepPhases>
       phase_us{};                // by StepPhase; their sum without the wait is host_us
   ThreadCosts costs;             // of all counted steps together
