@@ -43,10 +43,10 @@ void Sampler::plan(const SubmoduleStep& step, StepContext& context) {
   plan.num_lanes = static_cast<std::int64_t>(sampling.lanes.size());
   plan_prompt_marks(context, plan);
   plan_tracked_tokens(sampling, context, plan);
-  plan_lanes(sampling, context, plan);
+  const Demand demand = plan_lanes(sampling, context, plan);
   plan_penalties(sampling, context, plan);
-  plan_bias(sampling, context, plan);
-  plan_barred(sampling, context, plan);
+  plan_bias(sampling, demand.num_bias_entries, context, plan);
+  plan_barred(sampling, demand.num_barred_entries, context, plan);
   context.set_plan(key(), plan);
 }
 

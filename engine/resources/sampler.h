@@ -51,13 +51,20 @@ class Sampler final : public Resource {
   [[nodiscard]] std::int64_t num_bytes() const;
 
  private:
-  struct Demand;
+  /// What the lanes of a step ask for, found in the one pass over them: what nobody asks for costs nothing more.
+  struct Demand {
+    std::int64_t num_bias_entries = 0;
+    std::int64_t num_barred_entries = 0;
+  };
 
   void clear_fresh_counts(const StepContext& context);
-  void plan_lanes(const SamplerStep& step, StepContext& context, SamplerPlan& plan) const;
+  [[nodiscard]] static Demand plan_lanes(const SamplerStep& step, StepContext& context,
+                                         SamplerPlan& plan);
   void plan_penalties(const SamplerStep& step, StepContext& context, SamplerPlan& plan) const;
-  void plan_bias(const SamplerStep& step, StepContext& context, SamplerPlan& plan) const;
-  void plan_barred(const SamplerStep& step, StepContext& context, SamplerPlan& plan) const;
+  static void plan_bias(const SamplerStep& step, std::int64_t num_entries, StepContext& context,
+                        SamplerPlan& plan);
+  static void plan_barred(const SamplerStep& step, std::int64_t num_entries, StepContext& context,
+                          SamplerPlan& plan);
   void plan_prompt_marks(StepContext& context, SamplerPlan& plan) const;
   void plan_tracked_tokens(const SamplerStep& step, StepContext& context, SamplerPlan& plan) const;
   void enqueue_logprobs(const StepContext& context, const SamplerPlan& plan,

@@ -14,6 +14,14 @@ const SamplingConfig& config_of(const SamplerStep::Lane& lane) {
   return lane.info->sampling;
 }
 
+/// Stop tokens that the lane must not draw yet.
+std::span<const std::int32_t> barred_tokens(const SamplerStep::Lane& lane) {
+  const SamplingConfig& config = config_of(lane);
+  return lane.num_generated < config.min_tokens
+             ? std::span<const std::int32_t>(config.stop_token_ids)
+             : std::span<const std::int32_t>();
+}
+
 }  // namespace
 
 void Sampler::clear_fresh_counts(const StepContext& context) {
@@ -23,7 +31,9 @@ void Sampler::clear_fresh_counts(const StepContext& context) {
   fresh_rows_.clear();
 }
 
-void Sampler::plan_lanes(const SamplerStep& step, StepContext& context, SamplerPlan& plan) const {
+Sampler::Demand Sampler::plan_lanes(const SamplerStep& step, StepContext& context,
+                                    SamplerPlan& plan) {
+  Demand demand;
   StepStaging& staging = *context.staging;
   const std::int64_t num_lanes = plan.num_lanes;
   const auto token_indices = staging.column<std::int32_t>(num_lanes);
@@ -53,6 +63,8 @@ void Sampler::plan_lanes(const SamplerStep& step, StepContext& context, SamplerP
     logprob_counts.host[index] = config.num_logprobs;
     plan.max_logprobs = std::max(plan.max_logprobs, config.num_logprobs);
     plan.has_penalties = plan.has_penalties || (step.apply_penalty && config.has_penalties());
+    demand.num_bias_entries += static_cast<std::int64_t>(config.logit_bias.size());
+    demand.num_barred_entries += static_cast<std::int64_t>(barred_tokens(lane).size());
   }
   plan.token_indices = token_indices.device;
   plan.lanes = lanes.device;
@@ -65,6 +77,7 @@ void Sampler::plan_lanes(const SamplerStep& step, StepContext& context, SamplerP
   plan.positions = positions.device;
   plan.publish = publish.device;
   plan.logprob_counts = logprob_counts.device;
+  return demand;
 }
 
 void Sampler::plan_penalties(const SamplerStep& step, StepContext& context,
@@ -90,14 +103,17 @@ void Sampler::plan_penalties(const SamplerStep& step, StepContext& context,
   plan.frequency = frequency.device;
 }
 
-void Sampler::plan_bias(const SamplerStep& step, StepContext& context, SamplerPlan& plan) const {
-  std::int64_t num_entries = 0;
-  for (const SamplerStep::Lane& lane : step.lanes) {
-    num_entries += static_cast<std::int64_t>(config_of(lane).logit_bias.size());
-  }
+void Sampler::plan_bias(const SamplerStep& step, std::int64_t num_entries, StepContext& context,
+                        SamplerPlan& plan) {
   const auto lanes = context.staging->column<std::int32_t>(num_entries);
   const auto tokens = context.staging->column<std::int32_t>(num_entries);
   const auto values = context.staging->column<float>(num_entries);
+  plan.bias_lanes = lanes.device;
+  plan.bias_tokens = tokens.device;
+  plan.bias_values = values.device;
+  if (num_entries == 0) {
+    return;
+  }
   std::size_t at = 0;
   for (std::size_t index = 0; index < step.lanes.size(); ++index) {
     for (const auto& [token, bias] : config_of(step.lanes[index]).logit_bias) {
@@ -106,34 +122,24 @@ void Sampler::plan_bias(const SamplerStep& step, StepContext& context, SamplerPl
       values.host[at++] = bias;
     }
   }
-  plan.bias_lanes = lanes.device;
-  plan.bias_tokens = tokens.device;
-  plan.bias_values = values.device;
 }
 
-void Sampler::plan_barred(const SamplerStep& step, StepContext& context, SamplerPlan& plan) const {
-  const auto is_barred = [](const SamplerStep::Lane& lane) {
-    return lane.num_generated < config_of(lane).min_tokens;
-  };
-  std::int64_t num_entries = 0;
-  for (const SamplerStep::Lane& lane : step.lanes) {
-    num_entries +=
-        is_barred(lane) ? static_cast<std::int64_t>(config_of(lane).stop_token_ids.size()) : 0;
-  }
+void Sampler::plan_barred(const SamplerStep& step, std::int64_t num_entries, StepContext& context,
+                          SamplerPlan& plan) {
   const auto lanes = context.staging->column<std::int32_t>(num_entries);
   const auto tokens = context.staging->column<std::int32_t>(num_entries);
+  plan.barred_lanes = lanes.device;
+  plan.barred_tokens = tokens.device;
+  if (num_entries == 0) {
+    return;
+  }
   std::size_t at = 0;
   for (std::size_t index = 0; index < step.lanes.size(); ++index) {
-    if (!is_barred(step.lanes[index])) {
-      continue;
-    }
-    for (const std::int32_t token : config_of(step.lanes[index]).stop_token_ids) {
+    for (const std::int32_t token : barred_tokens(step.lanes[index])) {
       lanes.host[at] = static_cast<std::int32_t>(index);
       tokens.host[at++] = token;
     }
   }
-  plan.barred_lanes = lanes.device;
-  plan.barred_tokens = tokens.device;
 }
 
 void Sampler::plan_tracked_tokens(const SamplerStep& step, StepContext& context,
@@ -162,7 +168,7 @@ void Sampler::plan_prompt_marks(StepContext& context, SamplerPlan& plan) const {
   const BatchColumns& batch = context.batch;
   const auto counts_prompt = [&](std::size_t lane) {
     // A decode lane's token was counted when it was sampled.
-    return batch.infos[lane]->sampling.has_penalties() && batch.inputs[lane]->chunk_total > 0;
+    return batch.inputs[lane]->chunk_total > 0 && batch.infos[lane]->sampling.has_penalties();
   };
   bool anybody = false;
   for (std::size_t lane = 0; lane < batch.handles.size(); ++lane) {
