@@ -29,7 +29,7 @@ namespace rigel {
 struct EngineConfig {
   std::int64_t staging_bytes = 0;  // of one step's columns, over all its lanes
   std::optional<StreamRef> stream =
-      std::nullopt;            // shared with the worker's other engines; none: one of its own
+      std::nullopt;  // shared by the engines of a worker, which it outlives; none: its own
   Dtype dtype = Dtype::kBf16;  // of activations, where the submodule has no compute dtype
 };
 

@@ -207,6 +207,7 @@ TEST_F(EngineSteps, T_EN_1_two_engines_on_one_stream_see_each_others_work_in_ord
   EXPECT_THAT(rows.find(Names::kRowToken).span<const std::int32_t>(), ElementsAre(101));
   EXPECT_EQ(first->num_in_flight(), 1u) << "completion is each engine's own";
   std::ignore = first->complete();
+  engine.reset();  // before its stream
 }
 
 TEST_F(EngineSteps, T_EN_1_outputs_that_were_moved_out_outlive_the_steps_behind_them) {
