@@ -3,7 +3,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 formatter=$(command -v clang-format-14 || command -v clang-format)
-mapfile -t files < <(git ls-files '*.h' '*.cc' '*.cu' | grep -v '/generated/')
+mapfile -t files < <(git ls-files --cached --others --exclude-standard '*.h' '*.cc' '*.cu' | grep -v '/generated/')
 if [ "${1:-}" = --fix ]; then
   "$formatter" -i "${files[@]}"
 else

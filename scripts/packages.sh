@@ -14,6 +14,7 @@ RIGEL_PACKAGES=(
 RIGEL_TEST_PACKAGES=(
   libgtest-dev libgmock-dev libbenchmark-dev  # tests and benchmarks
   clang-format-14        # the format check
+  ccache                 # a source is compiled again only where it has changed
 )
 
 say() { printf '\n== %s\n' "$*" >&2; }

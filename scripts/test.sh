@@ -5,7 +5,7 @@
 #             device texts; AddressSanitizer on all unit tests; ThreadSanitizer on the rooms with threads; everything
 #             compiled and linked for CUDA where nvcc is installed
 #   --quick   the release build and its tests alone
-#   --full    as (none), with all of the reference data instead of a part
+#   --full    as (none), with all of the reference data, of the random request mixes and of the explored worlds
 set -uo pipefail
 cd "$(dirname "$0")/.."
 source scripts/packages.sh
@@ -54,6 +54,15 @@ tests() {  # PRESET ARGUMENT...
 }
 
 install_packages "${RIGEL_PACKAGES[@]}" "${RIGEL_TEST_PACKAGES[@]}" || exit 1
+
+# Objects are found again from a clone at another path; precompiled headers ask for the first two exceptions.
+export CMAKE_CXX_COMPILER_LAUNCHER=ccache CMAKE_CUDA_COMPILER_LAUNCHER=ccache
+export CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_ctime,include_file_mtime
+export CCACHE_BASEDIR="$PWD" CCACHE_NOHASHDIR=1
+
+if [ "$mode" = --full ]; then
+  export RIGEL_MIXES=1000 RIGEL_EXPLORE=all
+fi
 
 step "rooms" python3 scripts/check_rooms.py
 step "format" scripts/check_format.sh
