@@ -7,6 +7,9 @@ mapfile -t files < <(git ls-files --cached --others --exclude-standard '*.h' '*.
 if [ "${1:-}" = --fix ]; then
   "$formatter" -i "${files[@]}"
 else
-  "$formatter" --dry-run --Werror "${files[@]}" 2>&1 | grep -E 'error: code should be' | cut -d: -f1 | sort | uniq -c | sed 's/$/ is not formatted/'
-  test "${PIPESTATUS[0]}" -eq 0
+  complaints=$("$formatter" --dry-run --Werror "${files[@]}" 2>&1 || true)
+  if [ -n "$complaints" ]; then
+    grep -E 'error: code should be' <<<"$complaints" | cut -d: -f1 | sort | uniq -c | sed 's/$/ is not formatted/'
+    exit 1
+  fi
 fi
