@@ -47,7 +47,8 @@ KvCacheConfig size_kv_cache(Device& device, const ModelConfig& config,
                    .num_pages = 0,
                    .num_rows = options.max_lanes,
                    .max_length = model_length(config, options),
-                   .dtype = options.dtype};
+                   .dtype = options.dtype,
+                   .enable_prefix_cache = options.enable_prefix_cache};
   const std::int64_t budget = kv_budget(device, options);
   kv.num_pages = kv_pages(kv, budget);
   const std::int32_t longest = (kv.num_pages - 1) * kv.page_size;

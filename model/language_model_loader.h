@@ -22,6 +22,7 @@ struct LanguageModelOptions {
   std::int32_t max_tokens = 512;    // of a step
   std::int64_t kv_cache_bytes = 0;  // 0: 1 GiB on the CPU, 90 % of what is free on CUDA
   std::int32_t page_size = 16;      // tokens
+  bool enable_prefix_cache = false;
 };
 
 /// Bytes on the device by part, in order: the ledger that is filled before the KV cache is sized.
@@ -30,8 +31,8 @@ using MemoryLedger = std::vector<std::pair<std::string, std::int64_t>>;
 /// A language model ready to run.
 struct LoadedLanguageModel {
   std::unique_ptr<Engine> engine;
-  const KvCache* kv_cache = nullptr;  // one of the engine's resources
-  std::int32_t max_length = 0;        // as far as model, option and KV cache reach
+  KvCache* kv_cache = nullptr;  // one of the engine's resources
+  std::int32_t max_length = 0;  // as far as model, option and KV cache reach
   MemoryLedger memory;
   std::string gemm;  // which code multiplies
 };

@@ -12,6 +12,7 @@ using Names = LanguageModelNames;
 namespace {
 
 constexpr const char* kTargets = "targets";
+constexpr const char* kCachedTokens = "cached_tokens";
 
 const ArNodeInputs& ar_row(const NodeInputs& inputs) {
   return dynamic_cast<const ArNodeInputs&>(inputs);
@@ -23,6 +24,15 @@ Tensor following_tokens(const Tensor& ids) {
   std::vector<std::int32_t> targets(tokens.begin() + 1, tokens.end());
   targets.push_back(-1);
   return Tensor::copy_of(std::span<const std::int32_t>(targets));
+}
+
+const Tensor* find_tensor(const NodeInputs& row, std::string_view name) {
+  for (const auto& [field, tensor] : row.tensor_inputs) {
+    if (field == name) {
+      return &tensor;
+    }
+  }
+  return nullptr;
 }
 
 bool is_scored(const RequestInfo& info, const NodeInputs& row) {
@@ -52,7 +62,7 @@ std::unique_ptr<NodeInputs> LanguageModel::prepare_inputs(const PrepareContext& 
   return row;
 }
 
-std::unique_ptr<NodeInputs> LanguageModel::split_inputs(const RequestView& /*request*/,
+std::unique_ptr<NodeInputs> LanguageModel::split_inputs(const RequestView& request,
                                                         const NodeInputs& inputs,
                                                         std::int64_t start, std::int64_t end) {
   ArNodeInputs sequence = ar_row(inputs);
@@ -60,6 +70,12 @@ std::unique_ptr<NodeInputs> LanguageModel::split_inputs(const RequestView& /*req
   std::unique_ptr<ArNodeInputs> part = split_ar_inputs(sequence, start, end);
   for (const auto& [name, tensor] : inputs.tensor_inputs) {
     part->tensor_inputs.emplace_back(name, tensor.slice(0, start, end - start));
+  }
+  const RequestInfo& info = request.info();
+  if (start > 0 && start == info.num_cached_tokens && info.sampling.has_penalties()) {
+    // Penalties count the prompt's tokens where they pass by; these will not.
+    const std::int64_t num_tokens = std::min<std::int64_t>(start, info.num_prompt_tokens);
+    part->tensor_inputs.emplace_back(kCachedTokens, sequence.input_ids.slice(0, 0, num_tokens));
   }
   return part;
 }
@@ -83,6 +99,10 @@ bool LanguageModel::declare_step(const BatchColumns& batch, SubmoduleStep& step)
     const auto span = static_cast<std::int32_t>(row.input_seq_len);
     step.segments.push_back({batch.handles[lane], LabelId::kMain, span});
     next_token += span;
+    if (const Tensor* cached = find_tensor(row, kCachedTokens)) {
+      sampler.prefill_tracked_tokens.push_back(
+          {batch.handles[lane], cached->host_view().span<const std::int32_t>()});
+    }
     if (row.is_final_chunk() && batch.infos[lane]->max_tokens > 0) {
       sampler.lanes.push_back(
           {.handle = batch.handles[lane],

@@ -54,8 +54,7 @@ void refuse_option(CLI::App& app, const std::string& name, const std::string& ha
 
 /// vLLM's options of an engine that this build has no counterpart for. Those that switch something off are true statements.
 void add_future_options(CLI::App& app) {
-  for (const char* name : {"--no-enable-prefix-caching", "--enforce-eager", "--no-preplan",
-                           "--no-early-speculation"}) {
+  for (const char* name : {"--enforce-eager", "--no-preplan", "--no-early-speculation"}) {
     app.add_flag(name)->description("always so in this build")->group("Engine");
   }
   refuse_option(app, "--capture", "eager");
@@ -125,6 +124,9 @@ void add_engine_options(CLI::App& app, CommandLine& line) {
       ->group("Engine");
   app.add_option("--seed", worker.seed, "base of the seeds of requests that bring none")
       ->capture_default_str()
+      ->group("Engine");
+  app.add_flag("--enable-prefix-caching,!--no-enable-prefix-caching", worker.enable_prefix_caching,
+               "keep the pages of finished prompts for those that begin alike; default on")
       ->group("Engine");
   app.add_flag("--async-scheduling,!--no-async-scheduling", worker.async_scheduling,
                "launch a step before the one in front of it has been read; default on")

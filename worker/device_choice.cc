@@ -119,6 +119,7 @@ LanguageModelOptions language_model_options(const WorkerOptions& options, bool i
         fmt::format("block_size must be 16, 32 or 64, got {}", options.block_size));
   }
   model.page_size = options.block_size;
+  model.enable_prefix_cache = options.enable_prefix_caching;
   return model;
 }
 

@@ -49,6 +49,7 @@ class Dispatcher::Stream {
       delta.stop_string = stream_.stop[static_cast<std::size_t>(stop_.matched_stop())];
     }
     delta.num_prompt_tokens = stream_.num_prompt_tokens;
+    delta.num_cached_tokens = output.num_cached_tokens;
     stream_.listener->on_delta(delta);
     return delta.finish.has_value();
   }

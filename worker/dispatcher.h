@@ -25,8 +25,9 @@ struct StepOutput {
   std::int32_t token = -1;         // -1: none in this message
   std::int32_t first_logprob = 0;  // in StepMessage::logprobs: the token's own, then its rivals
   std::int32_t num_logprobs = 0;
-  std::int32_t ending = -1;  // in StepMessage::endings; -1: the request goes on
-  bool shows_token = true;   // false: the token ended the request and is not part of its text
+  std::int32_t num_cached_tokens = 0;  // of the prompt
+  std::int32_t ending = -1;            // in StepMessage::endings; -1: the request goes on
+  bool shows_token = true;  // false: the token ended the request and is not part of its text
 };
 
 /// How a request ended.

@@ -88,6 +88,8 @@ ServiceMetrics WorkerMetrics::snapshot() const {
   const auto count = [](const Gauge& gauge) { return static_cast<std::uint64_t>(gauge.value()); };
   result.num_preemptions = count(num_preemptions);
   result.prompt_tokens = count(prompt_tokens);
+  result.prefix_cache_queries = count(prefix_cache_queries);
+  result.prefix_cache_hits = count(prefix_cache_hits);
   result.generation_tokens = count(generation_tokens);
   for (std::size_t reason = 0; reason < finished.size(); ++reason) {
     result.finished[reason] = count(finished[reason]);

@@ -56,6 +56,8 @@ class WorkerMetrics {
   Gauge pages_total;
   Gauge num_preemptions;
   Gauge prompt_tokens;
+  Gauge prefix_cache_queries;  // tokens
+  Gauge prefix_cache_hits;     // tokens
   Gauge generation_tokens;
   std::array<Gauge, 4> finished;                         // by FinishReason
   std::array<Gauge, kNumWasteReasons> wasted_row_steps;  // by WasteReason

@@ -16,6 +16,8 @@ struct WorkerOptions {
   int max_num_batched_tokens = 0;  // a step's tokens; 0: 512 on cpu, 8192 on cuda
   std::int64_t kv_cache_memory_bytes = 0;  // 0: 1 GiB on cpu, 90 % of free memory on cuda
   int block_size = 16;                     // tokens a KV page: 16, 32 or 64
+  bool enable_prefix_caching =
+      true;                      // a prompt's beginning is not computed again while its pages last
   bool async_scheduling = true;  // launch a step before the one in front of it has been read
   int max_waiting = 1024;        // requests that may wait for a row before submit refuses
   std::uint64_t seed = 0;        // base of the seeds of requests that bring none

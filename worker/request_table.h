@@ -35,6 +35,7 @@ struct alignas(64) RequestState {
   Phase phase = Phase::kWaiting;
   std::uint8_t num_newest = 0;
   std::array<std::int32_t, 8> newest{};  // tokens on their way to `tokens`
+  std::int32_t num_cached_tokens = 0;    // of the prompt, when the request was admitted
   RequestInfo info;
 
   std::vector<std::int32_t> tokens;  // prompt, then what was generated, without the newest

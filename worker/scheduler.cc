@@ -47,19 +47,16 @@ bool Scheduler::pages_suffice(const RequestState& request) const {
     }
   }
   // Alone, a request has every page, now or when the steps in flight have completed.
-  return !anybody_active || kv_cache_.arena().num_free() - promised >= pages_wanted(request);
+  return !anybody_active || kv_cache_.num_available() - promised >= pages_wanted(request);
 }
 
-void Scheduler::resume() {
-  for (RequestState* request : running_) {
-    if (request->phase != Phase::kPreempted) {
-      continue;
-    }
-    if (!pages_suffice(*request)) {
-      return;
-    }
-    request->phase = Phase::kPrefill;
+RequestState* Scheduler::resume_next() {
+  const auto next = std::ranges::find(running_, Phase::kPreempted, &RequestState::phase);
+  if (next == running_.end() || !pages_suffice(**next)) {
+    return nullptr;
   }
+  (*next)->phase = Phase::kPrefill;
+  return *next;
 }
 
 RequestState* Scheduler::admit_next() {

@@ -33,8 +33,8 @@ class Scheduler {
   /// Forgets a request that ends.
   void remove(RequestState& request);
 
-  /// Lets preempted requests start over, oldest first, as far as pages reach.
-  void resume();
+  /// Lets the oldest preempted request start over, if pages suffice; null where there is none or they do not.
+  RequestState* resume_next();
   /// Gives a row to the next waiting request; null where there is none, no row or too few pages. The caller opens the row in
   /// the engine before it asks again. Nobody overtakes a preempted request.
   RequestState* admit_next();

@@ -8,7 +8,7 @@
 
 namespace rigel {
 
-Worker::Worker(std::unique_ptr<Engine> engine, const KvCache& kv_cache, const WorkerConfig& config,
+Worker::Worker(std::unique_ptr<Engine> engine, KvCache& kv_cache, const WorkerConfig& config,
                Dispatcher& dispatcher)
     : engine_(std::move(engine)),
       kv_cache_(kv_cache),
@@ -153,7 +153,9 @@ void Worker::accept(Submission submission) {
 }
 
 void Worker::admit() {
-  scheduler_.resume();
+  while (RequestState* request = scheduler_.resume_next()) {
+    reuse_prefix(*request);
+  }
   while (RequestState* request = scheduler_.admit_next()) {
     open_row(*request);
   }
@@ -169,13 +171,31 @@ void Worker::open_row(RequestState& request) {
   metrics_.queue_time.observe(
       std::chrono::duration<double>(request.admitted - request.arrived).count());
   engine_->add_request(request.info);
+  reuse_prefix(request);
+  request.num_cached_tokens = request.num_computed;
+}
+
+void Worker::reuse_prefix(RequestState& request) {
+  if (request.info.scoring && request.info.num_generated == 0) {
+    return;  // asks about every position
+  }
+  request.settle_tokens();
+  request.num_computed = kv_cache_.match_prefix(request.handle(), request.tokens);
+  request.info.num_cached_tokens = request.num_computed;
+  metrics_.prefix_cache_queries.add(request.num_tokens());
+  metrics_.prefix_cache_hits.add(request.num_computed);
+}
+
+void Worker::keep_prefix(RequestState& request) {
+  request.settle_tokens();
+  kv_cache_.extend_prefix(request.handle(), request.tokens);
 }
 
 StepOutput& Worker::output_of(RequestState& request) {
   std::vector<StepOutput>& outputs = dispatcher_.message().outputs;
   // A request's outputs of a step are made one after the other, so only the newest can be its own.
   if (outputs.empty() || outputs.back().id != request.id) {
-    outputs.emplace_back().id = request.id;
+    outputs.push_back({.id = request.id, .num_cached_tokens = request.num_cached_tokens});
   }
   return outputs.back();
 }
@@ -200,6 +220,9 @@ void Worker::finish(RequestState& request, FinishReason reason, std::string erro
   Epoch last_touch = 0;
   if (const RequestHandle handle = request.handle(); !handle.is_padding()) {
     last_touch = engine_->last_touch(handle);
+    if (reason != FinishReason::kError) {
+      keep_prefix(request);
+    }
     engine_->remove_request(handle);
   }
   table_.release(request, last_touch);
@@ -255,7 +278,7 @@ void Worker::update_gauges() {
   metrics_.num_waiting.set(static_cast<std::int64_t>(scheduler_.num_waiting()));
   const PageArena& arena = kv_cache_.arena();
   metrics_.pages_total.set(arena.capacity());
-  metrics_.pages_in_use.set(arena.capacity() - arena.num_free());
+  metrics_.pages_in_use.set(arena.capacity() - kv_cache_.num_available());
 }
 
 }  // namespace rigel

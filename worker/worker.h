@@ -40,7 +40,7 @@ struct WorkerConfig {
 class Worker {
  public:
   /// Starts the thread. `kv_cache` is one of the engine's resources.
-  Worker(std::unique_ptr<Engine> engine, const KvCache& kv_cache, const WorkerConfig& config,
+  Worker(std::unique_ptr<Engine> engine, KvCache& kv_cache, const WorkerConfig& config,
          Dispatcher& dispatcher);
   ~Worker();
 
@@ -104,6 +104,8 @@ class Worker {
 
   void accept(Submission submission);
   void open_row(RequestState& request);
+  void reuse_prefix(RequestState& request);
+  void keep_prefix(RequestState& request);
   [[nodiscard]] FlyingStep& step_of(Epoch epoch) { return steps_[epoch % steps_.size()]; }
   void build_step(FlyingStep& step, std::span<const Scheduler::Share> shares);
   static void add_prefill_lane(FlyingStep& step, const Scheduler::Share& share);
@@ -127,7 +129,7 @@ class Worker {
   void update_gauges();
 
   std::unique_ptr<Engine> engine_;
-  const KvCache& kv_cache_;
+  KvCache& kv_cache_;
   WorkerConfig config_;
   Dispatcher& dispatcher_;
   RequestTable table_;

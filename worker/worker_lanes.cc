@@ -57,6 +57,7 @@ bool Worker::make_room(const AdmitOutcome& refusal) {
     return true;
   }
   metrics_.num_preemptions.add(1);
+  keep_prefix(*victim);
   engine_->restart_request(victim->handle());
   return true;
 }

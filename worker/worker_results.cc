@@ -61,7 +61,11 @@ void Worker::take_scores(const FlyingStep& step, const HostRows& rows) {
 void Worker::end_prompts(const FlyingStep& step) {
   for (const FlyingLane& lane : step.lanes) {
     RequestState* request = table_.find(lane.handle);
-    if (request != nullptr && lane.ends_prompt && !lane.samples) {
+    if (request == nullptr || !lane.ends_prompt) {
+      continue;
+    }
+    keep_prefix(*request);
+    if (!lane.samples) {
       finish(*request, FinishReason::kLength, "");
     }
   }
@@ -119,6 +123,7 @@ void Worker::take_token(RequestState& request, std::int32_t token, bool stops, c
 
   StepOutput& output = dispatcher_.message().outputs.emplace_back();
   output.id = request.id;
+  output.num_cached_tokens = request.num_cached_tokens;
   output.token = token;
   if (const int count = request.info.sampling.num_logprobs; count >= 0) {
     take_logprobs(rows, row, count, output);

@@ -48,6 +48,8 @@ struct RequestInfo {
   std::int32_t max_tokens = 0;     // generated tokens
   std::int32_t max_length = 0;     // prompt and generated tokens; the context limit
   std::int32_t num_generated = 0;  // accepted so far
+  std::int32_t num_cached_tokens =
+      0;  // leading tokens that need not be computed: its input begins behind them
   SamplingConfig sampling;
   std::optional<PromptScoring> scoring;
   LoopCounters loop_counters;  // hooks read the step's snapshot instead, through RequestView

@@ -9,7 +9,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <chrono>
+#include <functional>
 #include <future>
 #include <map>
 #include <random>
@@ -26,6 +28,7 @@ struct Answer {
   FinishReason finish{};
   std::string error;
   PromptScores scores;
+  int num_cached_tokens = 0;
 
   friend bool operator==(const Answer& a, const Answer& b) {
     return a.ids == b.ids && a.logprobs == b.logprobs && a.finish == b.finish;
@@ -43,6 +46,7 @@ class Collector final : public OutputListener {
     }
     if (delta.finish) {
       answer_.finish = *delta.finish;
+      answer_.num_cached_tokens = delta.num_cached_tokens;
       answer_.error = delta.error;
       if (delta.prompt_scores != nullptr) {
         answer_.scores = *delta.prompt_scores;
@@ -136,6 +140,30 @@ class LocalServiceTest : public ::testing::Test {
     return answers;
   }
 };
+
+/// One conversation: each turn is asked behind what was said before.
+std::vector<Answer> converse(const std::function<std::future<Answer>(GenerationRequest)>& submit,
+                             float repetition_penalty) {
+  GenerationRequest request;
+  std::mt19937 random(5);
+  std::vector<Answer> answers;
+  for (int turn = 0; turn < 4; ++turn) {
+    for (int token = 0; token < 21; ++token) {
+      request.prompt.push_back(static_cast<std::int32_t>(3 + random() % 500));
+    }
+    request.sampling.max_tokens = 18;
+    request.sampling.ignore_eos = true;
+    request.sampling.logprobs = 1;
+    request.sampling.temperature = turn % 2 == 0 ? 0.0f : 0.9f;
+    request.sampling.seed = 77;
+    request.sampling.repetition_penalty = repetition_penalty;
+    request.sampling.frequency_penalty = repetition_penalty > 1.0f ? 0.4f : 0.0f;
+    answers.push_back(submit(request).get());
+    const auto& ids = answers.back().ids;
+    request.prompt.insert(request.prompt.end(), ids.begin(), ids.end());
+  }
+  return answers;
+}
 
 TEST_F(LocalServiceTest, AnswersDoNotDependOnCompanyChunksOrRows) {
   const auto requests = random_requests(1, 24);
@@ -357,6 +385,43 @@ TEST_F(LocalServiceTest, AfterDrainingBeginsNothingNewIsTaken) {
   ASSERT_TRUE(refused.error.has_value());
   EXPECT_EQ(refused.error->kind, RequestError::Kind::kUnavailable);
   EXPECT_EQ(running.get().ids.size(), 3U);
+}
+
+TEST_F(LocalServiceTest, ACachedPrefixChangesNothingButTheWork) {
+  for (const float penalty : {1.0f, 1.3f}) {
+    std::array<std::vector<Answer>, 2> answers;
+    std::array<ServiceMetrics, 2> metrics;
+    for (const bool cached : {false, true}) {
+      WorkerOptions with = options();
+      with.enable_prefix_caching = cached;
+      const auto service = start(with);
+      answers[cached] = converse(
+          [&](GenerationRequest request) { return submit(*service, std::move(request)); }, penalty);
+      metrics[cached] = service->metrics();
+    }
+    EXPECT_EQ(answers[1], answers[0]);
+    // Each turn stands behind 39 more tokens, of which the last was never put into the cache; pages are of 16.
+    const std::array<int, 4> found = {0, 32, 64, 112};
+    for (std::size_t turn = 0; turn < found.size(); ++turn) {
+      EXPECT_EQ(answers[1][turn].num_cached_tokens, found[turn]);
+      EXPECT_EQ(answers[0][turn].num_cached_tokens, 0);
+    }
+    EXPECT_EQ(metrics[1].prefix_cache_hits, 208U);
+    EXPECT_EQ(metrics[0].prefix_cache_hits, 0U);
+  }
+}
+
+TEST_F(LocalServiceTest, AScoredPromptIsComputedWhole) {
+  const auto service = start(options());
+  GenerationRequest request;
+  request.prompt.assign(100, 7);
+  request.sampling.max_tokens = 0;
+  request.prompt_top = 2;
+  const Answer first = submit(*service, request).get();
+  const Answer second = submit(*service, request).get();
+  EXPECT_EQ(second.num_cached_tokens, 0);
+  EXPECT_EQ(second.scores.logprobs.size(), 99U);
+  EXPECT_EQ(second.scores.logprobs, first.scores.logprobs);
 }
 
 }  // namespace

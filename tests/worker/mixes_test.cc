@@ -53,12 +53,15 @@ constexpr OptionSet kOptionSets[] = {
      [](WorkerOptions& options) {
        options.max_num_seqs = 1;
        options.async_scheduling = false;
+       options.enable_prefix_caching = false;
      }},
     {"alone, one step ahead", Cancels::kIgnore,
      [](WorkerOptions& options) { options.max_num_seqs = 1; }},
     {"in company, in turn", Cancels::kObey,
      [](WorkerOptions& options) { options.async_scheduling = false; }},
     {"in company, one step ahead", Cancels::kObey, [](WorkerOptions&) {}},
+    {"in company, one step ahead, no prefix cache", Cancels::kObey,
+     [](WorkerOptions& options) { options.enable_prefix_caching = false; }},
     {"three rows, 20 tokens a step", Cancels::kObey,
      [](WorkerOptions& options) {
        options.max_num_seqs = 3;

@@ -127,7 +127,7 @@ class ScriptedWorkerTest : public ::testing::Test {
   std::unique_ptr<Device> device;
   std::unique_ptr<Dispatcher> dispatcher;
   std::unique_ptr<Worker> worker;
-  const KvCache* kv_cache = nullptr;
+  KvCache* kv_cache = nullptr;
   std::function<void()> on_output = [] {
   };  // on the dispatcher thread, after each output that ends nothing
   std::function<void()> after_stop_string = [] {};
