@@ -8,6 +8,30 @@
 
 namespace rigel {
 
+namespace {
+
+// Kernels edit the entries of a request side by side, so each token has one entry.
+
+void merge_entries(std::vector<std::int32_t>& tokens) {
+  std::ranges::sort(tokens);
+  tokens.erase(std::ranges::unique(tokens).begin(), tokens.end());
+}
+
+void merge_entries(std::vector<std::pair<std::int32_t, float>>& biases) {
+  std::ranges::stable_sort(biases, {}, &std::pair<std::int32_t, float>::first);
+  std::size_t num_merged = 0;
+  for (const auto& [token, bias] : biases) {
+    if (num_merged > 0 && biases[num_merged - 1].first == token) {
+      biases[num_merged - 1].second += bias;
+    } else {
+      biases[num_merged++] = {token, bias};
+    }
+  }
+  biases.resize(num_merged);
+}
+
+}  // namespace
+
 Worker::Worker(std::unique_ptr<Engine> engine, KvCache& kv_cache, const WorkerConfig& config,
                Dispatcher& dispatcher)
     : engine_(std::move(engine)),
@@ -144,6 +168,8 @@ void Worker::accept(Submission submission) {
     config.stop_token_ids.insert(config.stop_token_ids.end(), config_.eos_ids.begin(),
                                  config_.eos_ids.end());
   }
+  merge_entries(config.stop_token_ids);
+  merge_entries(config.logit_bias);
   metrics_.prompt_tokens.add(info.num_prompt_tokens);
   RequestState& accepted = table_.accept(std::move(request));
   scheduler_.enqueue(accepted);
