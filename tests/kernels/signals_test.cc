@@ -162,12 +162,16 @@ TEST_F(Signals, DeclareTheirBytes) {
     const DeviceView batch = output(Dtype::kU8, {2, 7});
     const RowTensorTable table =
         table_of({{output(Dtype::kU8, {7}), batch, 0}, {output(Dtype::kU8, {7}), batch, 1}});
-    const DeviceView column = ids({1, 2, 3});
+    const DeviceView column = ids({0, 0, 0, 0});
+    const DeviceView counters = ids({0, 0, 0, 0});
+    const DeviceView last_tokens = ids({0, 0, 0, 0});
+    const DeviceView rows = ids({1, 2, 3});
+    const DeviceView spans = ids({1, 1, 1});
     LaunchLog log;
     device().set_launch_log(&log);
     materialize_rows(stream(), table);
-    advance_rows(stream(), {column, column, column}, {column, column, column});
-    advance_rows(stream(), {column, {}, {}}, {column, {}, {}});
+    advance_rows(stream(), {column, counters, last_tokens}, {rows, ids({7, 8, 9}), spans});
+    advance_rows(stream(), {column, {}, {}}, {rows, {}, {}});
     device().set_launch_log(nullptr);
     const std::vector<LaunchRecord> launches = log.take();
     ASSERT_EQ(launches.size(), 3u);
