@@ -3,6 +3,10 @@
 # One static library a folder, made of the folder's *.cc and *.cu files. On the CPU device a .cu file is C++ for the SIMT
 # executor; *_native.cc files are the CPU variants of hot operations, compiled once for each instruction set level and chosen
 # at load. Files named *_cuda.cc/.cu and *_cpu.cc/.cu belong to one device only.
+add_library(precompiled_rooms OBJECT ${PROJECT_SOURCE_DIR}/cmake/precompiled.cc)
+target_precompile_headers(precompiled_rooms PRIVATE
+  $<$<COMPILE_LANGUAGE:CXX>:${PROJECT_SOURCE_DIR}/cmake/standard_library.h>)
+
 function(add_room name)
   cmake_parse_arguments(ROOM "" "" "DEPS;LIBRARIES" ${ARGN})
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*.cc ${CMAKE_CURRENT_SOURCE_DIR}/*.cu)
@@ -29,8 +33,7 @@ function(add_room name)
     target_link_libraries(rigel_${name} PUBLIC rigel_${dep})
   endforeach()
   target_link_libraries(rigel_${name} PUBLIC ${ROOM_LIBRARIES})
-  target_precompile_headers(rigel_${name} PRIVATE
-    $<$<COMPILE_LANGUAGE:CXX>:${PROJECT_SOURCE_DIR}/cmake/standard_library.h>)
+  target_precompile_headers(rigel_${name} REUSE_FROM precompiled_rooms)
 
   if(native_sources AND RIGEL_DEVICE STREQUAL "cpu")
     foreach(level v3 v4)

@@ -101,8 +101,7 @@ void HostRowRing::stage_rows(StreamRef stream, Entry& entry, SignalId signal,
 }
 
 HostView HostRowRing::take(Entry& entry, Dtype dtype, const Shape& shape) {
-  const std::int64_t num_bytes =
-      aligned(shape.num_elements() * static_cast<std::int64_t>(size_of(dtype)));
+  const std::int64_t num_bytes = aligned(bytes_of(dtype, shape));
   auto block = std::ranges::find_if(entry.blocks, [num_bytes](const Block& candidate) {
     return candidate.used + num_bytes <= candidate.memory.num_bytes();
   });

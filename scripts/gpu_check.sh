@@ -139,7 +139,7 @@ nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader 2>
 
 for room in "${DEVICE_ROOMS[@]}"; do
   # OneStep reads the sources, which a bundle has not.
-  check "tests of $room" python3 scripts/run_tests.py "$programs" --only "$room" --filter='-OneStep.*'
+  check "tests of $room" python3 scripts/run_tests.py "$programs" --only "$room" --jobs 1 --filter='-OneStep.*'
 done
 check "golden, tiny models" python3 tests/golden/check_model.py --rigel "$programs/rigel" --part=--tiny --gpu
 if [ "$(basename "$model")" = "$REFERENCE_MODEL" ]; then

@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""Runs the test programs of a build, as many at a time as there are cores, and counts what they did.
+"""Runs the test programs of a build, each cut into as many parts as run at a time, and counts what they did.
 
-usage: run_tests.py BUILD_DIR [--only ROOM,...] [--filter GTEST_FILTER] [--report FILE] [--failures FILE]
-A test program is BUILD_DIR/test_ROOM (GoogleTest). A program that crashes, hangs or runs no test is a failure of its own.
---report appends one line "PASSED FAILED SKIPPED" for the caller's sum, --failures a line a failed test.
+usage: run_tests.py BUILD_DIR [--only ROOM,...] [--filter GTEST_FILTER] [--jobs N] [--report FILE] [--failures FILE]
+A test program is BUILD_DIR/test_ROOM (GoogleTest). A part that crashes or hangs is a failure of its own, and so is a program
+that runs no test. --jobs is the number of cores unless said. --report appends one line "PASSED FAILED SKIPPED" for the caller's sum, --failures a line a failed test.
 """
 import argparse
 import concurrent.futures
+import dataclasses
 import json
 import os
 import pathlib
@@ -23,52 +24,71 @@ SANITIZER_OPTIONS = {
 }
 
 
-def run_program(program, gtest_filter):
-    """(passed, failed, skipped, failures, output, seconds) of one test program."""
+@dataclasses.dataclass
+class Outcome:
+    """What one part of a test program did, or several together."""
+    passed: int = 0
+    failed: int = 0
+    skipped: int = 0
+    failures: list = dataclasses.field(default_factory=list)
+    seconds: float = 0
+
+    def add(self, other):
+        self.passed += other.passed
+        self.failed += other.failed
+        self.skipped += other.skipped
+        self.failures += other.failures
+        self.seconds += other.seconds
+
+    def __str__(self):
+        return f"{self.passed} passed, {self.failed} failed, {self.skipped} skipped"
+
+
+def run_part(program, part, num_parts, gtest_filter):
+    """(Outcome, output) of every num_parts-th test of a program, from `part` on."""
     start = time.monotonic()
-    output, *counts = run_and_count(program, gtest_filter)
-    return (*counts, output, time.monotonic() - start)
-
-
-def run_and_count(program, gtest_filter):
-    """(output, passed, failed, skipped, failures) of one test program."""
     with tempfile.TemporaryDirectory() as folder:
         result_file = pathlib.Path(folder) / "result.json"
         command = [str(program), f"--gtest_output=json:{result_file}", "--gtest_brief=1"]
         if gtest_filter:
             command.append(f"--gtest_filter={gtest_filter}")
-        environment = dict(os.environ)
+        environment = dict(os.environ, GTEST_TOTAL_SHARDS=str(num_parts), GTEST_SHARD_INDEX=str(part))
         for name, value in SANITIZER_OPTIONS.items():
             environment.setdefault(name, value)
         try:
             done = subprocess.run(command, timeout=TIMEOUT_S, env=environment, check=False, stdout=subprocess.PIPE,
                                   stderr=subprocess.STDOUT)
-            status, output = done.returncode, done.stdout
+            outcome = read_result(program.name, result_file, done.returncode)
+            output = done.stdout
         except subprocess.TimeoutExpired as expired:
-            return expired.stdout or b"", 0, 1, 0, [f"{program.name}: no end after {TIMEOUT_S} s"]
-        if not result_file.exists():
-            return output, 0, 1, 0, [f"{program.name}: ended with status {status} before its tests did"]
-        try:
-            result = json.loads(result_file.read_text())
-        except json.JSONDecodeError:
-            # GoogleTest's report of failures outside any test is no JSON.
-            return output, 0, 1, 0, [f"{program.name}: a failure outside its tests, status {status}"]
-    passed = failed = skipped = 0
-    failures = []
+            outcome = Outcome(failed=1, failures=[f"{program.name}: no end after {TIMEOUT_S} s"])
+            output = expired.stdout or b""
+    outcome.seconds = time.monotonic() - start
+    return outcome, output
+
+
+def read_result(name, result_file, status):
+    if not result_file.exists():
+        return Outcome(failed=1, failures=[f"{name}: ended with status {status} before its tests did"])
+    try:
+        result = json.loads(result_file.read_text())
+    except json.JSONDecodeError:
+        # GoogleTest's report of failures outside any test is no JSON.
+        return Outcome(failed=1, failures=[f"{name}: a failure outside its tests, status {status}"])
+    outcome = Outcome()
     for suite in result["testsuites"]:
         for test in suite["testsuite"]:
             if test.get("failures"):
-                failed += 1
-                failures.append(f"{program.name}: {suite['name']}.{test['name']}")
+                outcome.failed += 1
+                outcome.failures.append(f"{name}: {suite['name']}.{test['name']}")
             elif test.get("result") == "SKIPPED":
-                skipped += 1
+                outcome.skipped += 1
             elif test.get("status") == "RUN":
-                passed += 1
-    if passed + failed + skipped == 0:
-        failed, failures = 1, [f"{program.name}: ran no test"]
-    elif status != 0 and failed == 0:
-        failed, failures = 1, [f"{program.name}: tests passed, but the program ended with status {status}"]
-    return output, passed, failed, skipped, failures
+                outcome.passed += 1
+    if status != 0 and outcome.failed == 0:
+        outcome.failed = 1
+        outcome.failures = [f"{name}: tests passed, but the program ended with status {status}"]
+    return outcome
 
 
 def print_end(output, whole):
@@ -82,6 +102,7 @@ def main():
     parser.add_argument("build", type=pathlib.Path)
     parser.add_argument("--only", default="")
     parser.add_argument("--filter", default="")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count())
     parser.add_argument("--report", type=pathlib.Path)
     parser.add_argument("--failures", type=pathlib.Path)
     options = parser.parse_args()
@@ -97,28 +118,32 @@ def main():
     if not programs:
         sys.exit(f"no test programs in {options.build}")
 
-    totals = [0, 0, 0]
-    failures = []
     # The large programs first, so that none of them runs alone at the end.
     programs.sort(key=lambda program: program.stat().st_size, reverse=True)
-    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
-        runs = {pool.submit(run_program, program, options.filter): program for program in programs}
+    outcomes = {program: Outcome() for program in programs}
+    with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
+        runs = {pool.submit(run_part, program, part, options.jobs, options.filter): program
+                for program in programs for part in range(options.jobs)}
         for run in concurrent.futures.as_completed(runs):
-            passed, failed, skipped, failed_tests, output, seconds = run.result()
-            totals = [a + b for a, b in zip(totals, (passed, failed, skipped))]
-            failures += failed_tests
-            print_end(output, whole=bool(failed_tests))
-            print(f"{runs[run].name}: {passed} passed, {failed} failed, {skipped} skipped ({seconds:.1f} s)", flush=True)
-    for failure in failures:
+            outcome, output = run.result()
+            outcomes[runs[run]].add(outcome)
+            print_end(output, whole=bool(outcome.failed))
+            print(f"{runs[run].name}: {outcome} ({outcome.seconds:.1f} s)", flush=True)
+    total = Outcome()
+    for program, outcome in outcomes.items():
+        if outcome.passed + outcome.failed + outcome.skipped == 0:
+            outcome = Outcome(failed=1, failures=[f"{program.name}: ran no test"])
+        total.add(outcome)
+    for failure in total.failures:
         print(f"FAILED {failure}")
-    print(f"{options.build.name}: {totals[0]} passed, {totals[1]} failed, {totals[2]} skipped")
+    print(f"{options.build.name}: {total}")
     if options.report:
         with open(options.report, "a", encoding="utf-8") as report:
-            report.write("{} {} {}\n".format(*totals))
+            report.write(f"{total.passed} {total.failed} {total.skipped}\n")
     if options.failures:
         with open(options.failures, "a", encoding="utf-8") as listing:
-            listing.writelines(f"FAILED {options.build.name} {failure}\n" for failure in failures)
-    return 1 if totals[1] else 0
+            listing.writelines(f"FAILED {options.build.name} {failure}\n" for failure in total.failures)
+    return 1 if total.failed else 0
 
 
 if __name__ == "__main__":

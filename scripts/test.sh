@@ -3,9 +3,10 @@
 # usage: scripts/test.sh [--quick | --full]
 #   (none)    release build with every test; end-to-end checks on a real model with the native CPU variants and with the
 #             device texts; AddressSanitizer on all unit tests; ThreadSanitizer on the rooms with threads; everything
-#             compiled and linked for CUDA where nvcc is installed
+#             compiled and linked for CUDA where nvcc is installed (host code unoptimised)
 #   --quick   the release build and its tests alone
-#   --full    as (none), with all of the reference data, of the random request mixes and of the explored worlds
+#   --full    as (none), with all of the reference data, of the random request mixes and of the explored worlds, and the
+#             CUDA build as released
 set -uo pipefail
 cd "$(dirname "$0")/.."
 source scripts/packages.sh
@@ -79,7 +80,11 @@ if [ "$mode" != --quick ]; then
   step "build of tsan" build tsan test_{simt,tensor,kernels,worker}
   tests tsan --only simt,tensor,kernels,worker
   if command -v nvcc >/dev/null || [ -x /usr/local/cuda/bin/nvcc ]; then
-    step "build of cuda-release" scripts/build_cuda.sh
+    if [ "$mode" = --full ]; then
+      step "build of cuda-release" scripts/build_cuda.sh
+    else
+      step "build of cuda-check" scripts/build_cuda.sh --check
+    fi
   else
     note "no nvcc: the CUDA build is skipped"
     echo "0 0 1" >>"$report"

@@ -11,10 +11,6 @@
 namespace rigel {
 namespace {
 
-std::int64_t bytes_of(Dtype dtype, const Shape& shape) {
-  return shape.num_elements() * static_cast<std::int64_t>(size_of(dtype));
-}
-
 bool any_user_captures(const Storage& storage) {
   return StreamRef(*storage.stream).is_capturing() ||
          (storage.other_user != nullptr && StreamRef(*storage.other_user).is_capturing());

@@ -71,8 +71,7 @@ void StepArena::reset() {
 DeviceArena::DeviceArena(Device& device, std::int64_t num_bytes) : buffer_(device, num_bytes) {}
 
 std::int64_t DeviceArena::bytes_for(Dtype dtype, const Shape& shape) {
-  return round_up(shape.num_elements() * static_cast<std::int64_t>(size_of(dtype)),
-                  kDeviceAlignmentBytes);
+  return round_up(bytes_of(dtype, shape), kDeviceAlignmentBytes);
 }
 
 DeviceView DeviceArena::take(const char* name, Dtype dtype, const Shape& shape) {

@@ -7,10 +7,6 @@
 namespace rigel {
 namespace {
 
-std::int64_t bytes_of(Dtype dtype, const Shape& shape) {
-  return shape.num_elements() * static_cast<std::int64_t>(size_of(dtype));
-}
-
 // The address of a view that begins `offset_bytes` into `num_bytes` bytes.
 std::byte* place(std::byte* data, std::int64_t num_bytes, Dtype dtype, const Shape& shape,
                  std::int64_t offset_bytes) {

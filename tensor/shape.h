@@ -1,5 +1,6 @@
 #pragma once
 
+#include "tensor/dtype.h"
 #include "tensor/error.h"
 
 #include <array>
@@ -50,6 +51,11 @@ class Shape {
   std::array<std::int64_t, kMaxRank> extents_{};
   int rank_ = 0;
 };
+
+/// Bytes of a contiguous tensor.
+[[nodiscard]] inline std::int64_t bytes_of(Dtype dtype, const Shape& shape) {
+  return shape.num_elements() * static_cast<std::int64_t>(size_of(dtype));
+}
 
 /// "(2, 3, 4)".
 [[nodiscard]] std::string to_string(const Shape& shape);

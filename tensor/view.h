@@ -61,9 +61,7 @@ class TensorView {
   }
   [[nodiscard]] std::int64_t num_elements() const { return shape_.num_elements(); }
   /// Bytes of the elements (not of the strided extent).
-  [[nodiscard]] std::int64_t num_bytes() const {
-    return num_elements() * static_cast<std::int64_t>(size_of(dtype_));
-  }
+  [[nodiscard]] std::int64_t num_bytes() const { return bytes_of(dtype_, shape_); }
   [[nodiscard]] bool defined() const { return data_ != nullptr; }
   [[nodiscard]] Byte* raw() const { return data_; }
 

@@ -127,7 +127,7 @@ void ByteLevelBpe::merge_by_scanning(std::string_view piece, Scratch& scratch,
 namespace {
 
 /// Orders the heap so that its top is the lowest rank, the leftmost of equals.
-bool merges_later(const ByteLevelBpe::Scratch::Candidate& a,
+bool ranks_higher(const ByteLevelBpe::Scratch::Candidate& a,
                   const ByteLevelBpe::Scratch::Candidate& b) {
   return a.rank != b.rank ? a.rank > b.rank : a.position > b.position;
 }
@@ -144,7 +144,7 @@ void ByteLevelBpe::push_candidate(int32_t position, Scratch& scratch) const {
   if (merge != kNoMerge) {
     scratch.queue.push_back({static_cast<uint32_t>(merge >> 32), position,
                              pair_key(left.id, right_id), merged_of(merge)});
-    std::push_heap(scratch.queue.begin(), scratch.queue.end(), merges_later);
+    std::push_heap(scratch.queue.begin(), scratch.queue.end(), ranks_higher);
   }
 }
 
@@ -169,7 +169,7 @@ void ByteLevelBpe::merge_by_queue(std::string_view piece, Scratch& scratch,
   }
   constexpr int32_t kMergedAway = -1;
   while (!queue.empty()) {
-    std::pop_heap(queue.begin(), queue.end(), merges_later);
+    std::pop_heap(queue.begin(), queue.end(), ranks_higher);
     const Scratch::Candidate candidate = queue.back();
     queue.pop_back();
     Scratch::Symbol& left = symbols[static_cast<std::size_t>(candidate.position)];

@@ -17,7 +17,7 @@ int hex_digit(char c) {
 }
 
 /// Orders the heap so that its top is the best score, the leftmost of equals.
-bool merges_later(const SentencePiece::Scratch::Candidate& a,
+bool scores_lower(const SentencePiece::Scratch::Candidate& a,
                   const SentencePiece::Scratch::Candidate& b) {
   return a.score != b.score ? a.score < b.score : a.left > b.left;
 }
@@ -82,7 +82,7 @@ void SentencePiece::push_candidate(std::string_view text, int32_t left, Scratch&
   if (id != TokenTable::kNone) {
     scratch.queue.push_back(
         {spec_.scores[static_cast<std::size_t>(id)], left, first.next, num_bytes});
-    std::push_heap(scratch.queue.begin(), scratch.queue.end(), merges_later);
+    std::push_heap(scratch.queue.begin(), scratch.queue.end(), scores_lower);
   }
 }
 
@@ -113,7 +113,7 @@ void SentencePiece::encode(std::string_view text, Scratch& scratch,
     push_candidate(text, static_cast<int32_t>(i), scratch);
   }
   while (!queue.empty()) {
-    std::pop_heap(queue.begin(), queue.end(), merges_later);
+    std::pop_heap(queue.begin(), queue.end(), scores_lower);
     const Scratch::Candidate candidate = queue.back();
     queue.pop_back();
     Scratch::Symbol& left = symbols[static_cast<std::size_t>(candidate.left)];

@@ -12,7 +12,7 @@
 namespace rigel::server {
 namespace {
 
-struct Measured {
+struct StepRun {
   int rows;
   int context;
   StepCost cost;
@@ -47,11 +47,11 @@ double column_us(const StepCost& cost, StepPhase phase) {
   return phase_us(cost, phase) + (phase == StepPhase::kLaunch ? forward_us(cost) : 0.0);
 }
 
-std::string as_json(const BenchStepOptions& options, const std::vector<Measured>& runs) {
+std::string as_json(const BenchStepOptions& options, const std::vector<StepRun>& runs) {
   JsonWriter json;
   json.begin_object().field("device", runs.front().cost.device).field("forward", kForward);
   json.field("counted_steps", options.num_counted).key("rows").begin_array();
-  for (const Measured& run : runs) {
+  for (const StepRun& run : runs) {
     json.begin_object().field("rows", run.rows).field("context", run.context);
     json.field("host_us", run.cost.host_us).field("best_us", run.cost.best_us);
     json.field("forward_us", forward_us(run.cost));
@@ -70,7 +70,7 @@ std::string as_json(const BenchStepOptions& options, const std::vector<Measured>
   return json.take();
 }
 
-void print_table(const BenchStepOptions& options, const std::vector<Measured>& runs) {
+void print_table(const BenchStepOptions& options, const std::vector<StepRun>& runs) {
   fmt::print("device {}; {}\n", runs.front().cost.device, kForward);
   fmt::print("microseconds of the worker thread a steady decode step; counts are of {} steps\n\n",
              options.num_counted);
@@ -79,7 +79,7 @@ void print_table(const BenchStepOptions& options, const std::vector<Measured>& r
     fmt::print(" {:>8}", column.name);
   }
   fmt::print(" {:>7} {:>6} {:>9} {:>6}\n", "allocs", "locks", "syscalls", "wakes");
-  for (const Measured& run : runs) {
+  for (const StepRun& run : runs) {
     fmt::print("{:>5} {:>8} {:>9.2f} {:>9.2f} {:>9.2f}", run.rows, run.context, run.cost.host_us,
                run.cost.best_us, forward_us(run.cost));
     for (const PhaseColumn& column : kPhases) {
@@ -98,7 +98,7 @@ void print_table(const BenchStepOptions& options, const std::vector<Measured>& r
 
 int run_bench_step(const BenchStepOptions& options) {
   ProgressBar bar("measuring", "runs");
-  std::vector<Measured> runs;
+  std::vector<StepRun> runs;
   const auto num_runs = static_cast<std::int64_t>(options.rows.size()) *
                         static_cast<std::int64_t>(options.context.size());
   for (const int context : options.context) {

@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::uint64_t kSeed = 20260101;
 
-struct Measured {
+struct ThroughputRun {
   int concurrency;
   Throughput rates;
 };
@@ -27,7 +27,7 @@ int num_threads(const WorkerOptions& options) {
 }
 
 std::string as_json(const ModelSession& session, const WorkerOptions& worker,
-                    const std::vector<Measured>& runs) {
+                    const std::vector<ThroughputRun>& runs) {
   const ServiceDescription& description = session.service().description();
   JsonWriter json;
   json.begin_object().field("model", session.name()).field("dtype", description.dtype);
@@ -35,7 +35,7 @@ std::string as_json(const ModelSession& session, const WorkerOptions& worker,
       .field("threads", num_threads(worker))
       .key("runs")
       .begin_array();
-  for (const Measured& run : runs) {
+  for (const ThroughputRun& run : runs) {
     json.begin_object().field("concurrency", run.concurrency);
     json.field("prompt_tokens", run.rates.prompt_tokens).field("new_tokens", run.rates.new_tokens);
     json.field("prefill_tokens_per_s", run.rates.prefill_tokens_per_s);
@@ -47,13 +47,13 @@ std::string as_json(const ModelSession& session, const WorkerOptions& worker,
 }
 
 void print_table(const ModelSession& session, const WorkerOptions& worker,
-                 const std::vector<Measured>& runs) {
+                 const std::vector<ThroughputRun>& runs) {
   const ServiceDescription& description = session.service().description();
   fmt::print("{}, {}, {}, {} threads, gemm {}\n\n", session.name(), description.device,
              description.dtype, num_threads(worker), description.gemm);
   fmt::print("{:>11} {:>13} {:>10} {:>13} {:>12} {:>11}\n", "concurrency", "prompt tokens",
              "new tokens", "prefill tok/s", "decode tok/s", "total tok/s");
-  for (const Measured& run : runs) {
+  for (const ThroughputRun& run : runs) {
     fmt::print("{:>11} {:>13} {:>10} {:>13.1f} {:>12.1f} {:>11.1f}\n", run.concurrency,
                run.rates.prompt_tokens, run.rates.new_tokens, run.rates.prefill_tokens_per_s,
                run.rates.decode_tokens_per_s, run.rates.total_tokens_per_s);
@@ -81,7 +81,7 @@ int run_bench_throughput(const BenchThroughputOptions& options) {
                     options.input_len + options.output_len));
   }
   ProgressBar bar("measuring", "runs");
-  std::vector<Measured> runs;
+  std::vector<ThroughputRun> runs;
   // Unmeasured: the first request pays for pages touched and caches filled.
   static_cast<void>(
       measure_throughput(session.service(), {.concurrency = 1, .input_len = 16, .output_len = 8}));

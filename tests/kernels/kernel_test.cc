@@ -164,7 +164,7 @@ void KernelTest::run_in(const KernelMode& mode, const std::function<void()>& bod
 }
 
 DeviceView KernelTest::guarded(Dtype dtype, const Shape& shape) {
-  const std::int64_t num_bytes = shape.num_elements() * static_cast<std::int64_t>(size_of(dtype));
+  const std::int64_t num_bytes = bytes_of(dtype, shape);
   const Guarded& made = buffers_.emplace_back(
       Guarded{DeviceBuffer(device(), num_bytes + 2 * kGuardBytes), num_bytes});
   const auto bytes = [&](std::int64_t offset, std::int64_t count) {
