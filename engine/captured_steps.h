@@ -4,7 +4,9 @@
 #include "engine/contract/capture_key.h"
 #include "engine/contract/engine_inputs.h"
 #include "engine/contract/node_inputs.h"
+#include "engine/staging.h"
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <vector>
@@ -28,6 +30,9 @@ class CapturedSteps {
   [[nodiscard]] virtual std::optional<SlotLease> lease(const BucketQuery& query) = 0;
   /// The row of every padding lane of the lease's bucket.
   [[nodiscard]] virtual const NodeInputs& padding_row(const SlotLease& lease) const = 0;
+  /// Where the step's columns go, already reset: the addresses that the capture reads, and the copy to the device is part of
+  /// it. Null: they go into the step's own staging.
+  [[nodiscard]] virtual StepStaging* staging(const SlotLease& /*lease*/) { return nullptr; }
   /// Enqueues the captured step in place of `forward`. `inputs` are padded to the bucket.
   virtual void replay(const SlotLease& lease, const ModelInputsFromEngine& inputs,
                       BatchedModelOutput& outputs) = 0;
@@ -41,7 +46,9 @@ enum class GraphMissReason : std::uint8_t {
   kNoBucket,     // the batch spans two capture groups
   kNotCaptured,  // no capture of this shape
   kKeyMismatch,  // cg_key_info and the declared step disagree: a bug of the submodule
+  kOverflow,     // more of something (page updates, biases) than a captured step has room for
 };
+inline constexpr std::size_t kNumGraphMissReasons = 5;
 
 struct GraphMiss {
   WalkId walk{};

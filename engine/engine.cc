@@ -64,6 +64,15 @@ Engine::~Engine() {
   }
 }
 
+StepCaptures& Engine::capture_steps(const CaptureOptions& options) {
+  RIGEL_CHECK(captures_ == nullptr,
+              "the steps of a node are captured once, got a second call of {}", "capture_steps");
+  captures_ =
+      std::make_unique<StepCaptures>(stream_, *submodule_, runner_, *graph_catalog_, options);
+  captured_ = captures_.get();
+  return *captures_;
+}
+
 void Engine::add_request(const RequestInfo& info) {
   steps_.open_row(info.handle.row);
   for (Resource* resource : runner_.order()) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "engine/capture.h"
 #include "engine/captured_steps.h"
 #include "engine/contract/submodule.h"
 #include "engine/executing_batch.h"
@@ -56,7 +57,12 @@ class Engine {
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
-  /// The node's captured steps, used from the next launch on; they outlive the engine's last step. Null: all steps are eager.
+  /// Prepares the captures that the submodule wants; steps replay what is captured from the next launch on. Call it once.
+  StepCaptures& capture_steps(const CaptureOptions& options);
+  /// Null before capture_steps.
+  [[nodiscard]] StepCaptures* captures() { return captures_.get(); }
+  [[nodiscard]] const StepCaptures* captures() const { return captures_.get(); }
+  /// Captured steps from elsewhere, used from the next launch on; they outlive the engine's last step. Null: all are eager.
   void set_captured_steps(CapturedSteps* captured) { captured_ = captured; }
 
   /// Opens a request's state in every resource of the node and in its submodule.
@@ -149,7 +155,7 @@ class Engine {
   }
   void check_batch(const ExecutingBatch& batch) const;
   [[nodiscard]] std::optional<SlotLease> lease_slot(const BatchColumns& batch);
-  void begin_drive(std::size_t index, const BatchColumns& lanes, Slot& slot);
+  void begin_drive(std::size_t index, const BatchColumns& lanes);
   void declare(Drive& drive);
   [[nodiscard]] AdmitOutcome launch_drives(std::span<Drive> drives, const BatchColumns& lanes,
                                            Slot& slot);
@@ -167,6 +173,7 @@ class Engine {
   StepRunner runner_;
   std::unique_ptr<GraphCatalog> graph_catalog_;
   Dtype compute_dtype_;
+  std::unique_ptr<StepCaptures> captures_;
   CapturedSteps* captured_ = nullptr;
   std::optional<SlotLease> lease_;  // of the step that is being launched
   PaddedBatch padded_;

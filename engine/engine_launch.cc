@@ -44,11 +44,11 @@ AdmitOutcome Engine::launch(const ExecutingBatch& batch) {
   lease_ = lease_slot(lanes);
   std::size_t num_drives = 1;
   if (batches || lease_) {
-    begin_drive(0, lanes, slot);
+    begin_drive(0, lanes);
   } else {
     num_drives = batch.size();
     for (std::size_t lane = 0; lane < num_drives; ++lane) {
-      begin_drive(lane, lane_of(lanes, lane), slot);
+      begin_drive(lane, lane_of(lanes, lane));
     }
   }
   try {
@@ -100,14 +100,13 @@ void Engine::release_lease() noexcept {
   }
 }
 
-void Engine::begin_drive(std::size_t index, const BatchColumns& lanes, Slot& slot) {
+void Engine::begin_drive(std::size_t index, const BatchColumns& lanes) {
   while (drives_.size() <= index) {
     drives_.emplace_back(stream_);
   }
   Drive& drive = drives_[index];
   drive.lanes = lanes;
   drive.context.epoch = last_launched() + 1;
-  drive.context.staging = &slot.staging;
 }
 
 /// Lets the submodule declare the drive: over the lanes of the leased capture first, and without a lease where it then
@@ -116,15 +115,26 @@ void Engine::declare(Drive& drive) {
   drive.context.reset();
   drive.step.reset();
   drive.context.batch = drive.lanes;
+  drive.context.staging = &slot_of(drive.context.epoch).staging;
+  drive.context.slot = 0;
   if (lease_) {
+    if (StepStaging* const staging = captured_->staging(*lease_)) {
+      drive.context.staging = staging;
+    }
+    drive.context.slot = lease_->slot;
     drive.context.batch =
         padded_.pad(drive.lanes, lease_->bucket.num_lanes, captured_->padding_row(*lease_));
     drive.context.batch.slot_lease = &*lease_;
   }
   drive.context.num_tokens = num_tokens_of(drive.context.batch);
   drive.declares = submodule_->declare_step(drive.context.batch, drive.step);
-  if (lease_ && drive.declares && drive.step.cg_key_info != lease_->bucket.key) {
-    misses_.add(drive.lanes.walk, GraphMissReason::kKeyMismatch);
+  if (!lease_ || !drive.declares) {
+    return;
+  }
+  const bool has_key = drive.step.cg_key_info == lease_->bucket.key;
+  if (!has_key || !runner_.fits_capture(drive.step, drive.context)) {
+    misses_.add(drive.lanes.walk,
+                has_key ? GraphMissReason::kOverflow : GraphMissReason::kKeyMismatch);
     release_lease();
     declare(drive);
   }
@@ -177,7 +187,9 @@ void Engine::launch_drive(Drive& drive, const BatchColumns& lanes, Slot& slot) {
   }
   enter(StepPhase::kSplice);
   submodule_->preprocess(drive.context.batch, drive.context);
-  slot.staging.upload(stream_);
+  if (drive.context.staging == &slot.staging) {
+    slot.staging.upload(stream_);
+  }
   // From here on the device may touch what the step uses, whatever happens to the rest of the launch.
   if (last_launched() < drive.context.epoch) {
     steps_.launch(lanes.handles);

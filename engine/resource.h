@@ -33,6 +33,12 @@ class Resource {
   /// The request loses what it has cached and will start over; it stays open.
   virtual void restart_request(RequestHandle /*handle*/, Epoch /*last_touch*/) {}
 
+  /// Whether a captured step has room for what varies in size, which has a fixed place there. Asked of the padded step,
+  /// before it is admitted; where not, it runs eagerly.
+  [[nodiscard]] virtual bool fits_capture(const SubmoduleStep& /*step*/,
+                                          const StepContext& /*context*/) const {
+    return true;
+  }
   /// Reserves what the step needs, all or nothing; a refusal leaves nothing to undo.
   [[nodiscard]] virtual AdmitOutcome admit(const SubmoduleStep& /*step*/,
                                            const StepContext& /*context*/) {

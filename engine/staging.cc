@@ -21,6 +21,7 @@ std::int64_t StepStaging::carve(std::int64_t num_bytes) {
   RIGEL_CHECK(end <= capacity_bytes_, "a step's columns need {} bytes, the staging block has {}",
               end, capacity_bytes_);
   used_bytes_ = end;
+  layout_ = (layout_ ^ static_cast<std::uint64_t>(num_bytes)) * 0x9E3779B97F4A7C15u + 1;
   return offset;
 }
 

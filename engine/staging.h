@@ -30,6 +30,7 @@ class StepStaging {
   void reset() {
     used_bytes_ = 0;
     sent_bytes_ = 0;
+    layout_ = 0;
   }
 
   /// A column of `count` elements, 16-byte aligned, with undefined contents. Throws CheckError when the block is full.
@@ -45,6 +46,9 @@ class StepStaging {
   void upload(StreamRef stream);
 
   [[nodiscard]] std::int64_t used_bytes() const { return used_bytes_; }
+  [[nodiscard]] std::int64_t capacity_bytes() const { return capacity_bytes_; }
+  /// A fingerprint of the columns' sizes in their order: two steps with the same one have their columns at the same places.
+  [[nodiscard]] std::uint64_t layout() const { return layout_; }
 
  private:
   std::int64_t carve(std::int64_t num_bytes);
@@ -54,6 +58,7 @@ class StepStaging {
   std::int64_t capacity_bytes_;
   std::int64_t used_bytes_ = 0;
   std::int64_t sent_bytes_ = 0;
+  std::uint64_t layout_ = 0;
 };
 
 }  // namespace rigel

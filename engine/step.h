@@ -102,6 +102,8 @@ struct SamplerStep {
   };
   std::vector<Lane> lanes;
   bool apply_penalty = true;  // false: the logits are not those of the requests' own texts
+  /// In a captured step: alternatives that log-probabilities have room for, whoever asks; -1: none are computed.
+  std::int32_t captured_logprobs = -1;
   std::vector<TrackedTokens> prefill_tracked_tokens;
 
   friend bool operator==(const SamplerStep&, const SamplerStep&) = default;
@@ -209,6 +211,7 @@ class SubmoduleStep {
     void operator()(SamplerStep& step) const {
       step.lanes.clear();
       step.apply_penalty = true;
+      step.captured_logprobs = -1;
       step.prefill_tracked_tokens.clear();
     }
   };

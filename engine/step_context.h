@@ -14,8 +14,8 @@
 
 namespace rigel {
 
-/// Columns by sampling lane (S), in the order of the step's lanes. Penalty columns are there where a lane has penalties, the
-/// log-probability column where a lane asks for some.
+/// Columns by sampling lane (S), in the order of the step's lanes. Penalty columns are there where a lane has penalties, or
+/// could have in a captured step. Entries of lane -1 stand for nobody.
 struct SamplerPlan {
   std::int64_t num_lanes = 0;
   std::int32_t max_logprobs = -1;  // over the lanes; -1: nobody asks

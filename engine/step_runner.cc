@@ -67,6 +67,12 @@ void StepRunner::check_keys(const SubmoduleStep& step) const {
   });
 }
 
+bool StepRunner::fits_capture(const SubmoduleStep& step, const StepContext& context) const {
+  return std::ranges::all_of(order_, [&](const Resource* resource) {
+    return step.find(resource->key()) == nullptr || resource->fits_capture(step, context);
+  });
+}
+
 AdmitOutcome StepRunner::admit(const SubmoduleStep& step, const StepContext& context) {
   check_keys(step);
   const bool is_ahead = take_or_drop(step, context);

@@ -20,6 +20,8 @@ class StepRunner {
   /// one that it depends on does not.
   explicit StepRunner(const NodeResources& resources);
 
+  /// Whether every resource of the step has room for it in a captured step.
+  [[nodiscard]] bool fits_capture(const SubmoduleStep& step, const StepContext& context) const;
   /// Reserves for the step; stops at the first refusal and names the resource in it. Reservations made before it stay and are
   /// found again at the retry. Throws CheckError for a declared key that is not a resource of the node.
   [[nodiscard]] AdmitOutcome admit(const SubmoduleStep& step, const StepContext& context);

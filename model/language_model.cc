@@ -44,7 +44,8 @@ ConstDeviceView vector_view(const DeviceBuffer& buffer) {
 }  // namespace
 
 LanguageModel::LanguageModel(Device& device, const ModelConfig& config, kernels::Gemm gemm,
-                             TransformerWeights weights, const StepLimits& limits)
+                             TransformerWeights weights, const StepLimits& limits,
+                             std::vector<std::int32_t> decode_batch_sizes)
     : device_(device),
       config_(config),
       gemm_(std::move(gemm)),
@@ -53,9 +54,12 @@ LanguageModel::LanguageModel(Device& device, const ModelConfig& config, kernels:
       buffers_(device, config, weights_.dtype, limits),
       rotary_scale_(rotary_attention_scale(config.rope)),
       attention_scale_(static_cast<float>(
-          config.query_scale.value_or(1.0 / std::sqrt(static_cast<double>(config.head_dim))))) {
-  decode_row_.walk = Names::kDecode;
-  decode_row_.input_seq_len = 1;
+          config.query_scale.value_or(1.0 / std::sqrt(static_cast<double>(config.head_dim))))),
+      decode_batch_sizes_(std::move(decode_batch_sizes)) {
+  auto decode_row = std::make_shared<ArNodeInputs>();
+  decode_row->walk = Names::kDecode;
+  decode_row->input_seq_len = 1;
+  decode_row_ = std::move(decode_row);
   upload_frequencies(device);
   prepare_gemms();
 }

@@ -23,8 +23,10 @@ namespace rigel {
 /// Resources it needs: "kv", "positions", "attention", "sampler".
 class LanguageModel final : public ArNodeSubmodule {
  public:
+  /// `decode_batch_sizes`: of the captures of the decode walk, ascending; empty: nothing is captured.
   LanguageModel(Device& device, const ModelConfig& config, kernels::Gemm gemm,
-                TransformerWeights weights, const StepLimits& limits);
+                TransformerWeights weights, const StepLimits& limits,
+                std::vector<std::int32_t> decode_batch_sizes);
 
   [[nodiscard]] std::vector<std::string> get_node_resources() const override {
     return {"kv", "positions", "attention", "sampler"};
@@ -39,6 +41,9 @@ class LanguageModel final : public ArNodeSubmodule {
                                                          std::int64_t end) override;
   [[nodiscard]] const NodeInputs* uniform_row_inputs(WalkId walk) const override;
   [[nodiscard]] bool can_batch(const BatchColumns& batch) const override;
+  [[nodiscard]] CgKey cg_key_info(const BatchColumns& batch) const override;
+  [[nodiscard]] std::vector<CudaGraphConfig> get_cuda_graph_configs(
+      Device& device, int tensor_parallel_size) const override;
   [[nodiscard]] bool declare_step(const BatchColumns& batch, SubmoduleStep& step) const override;
   void preprocess(const BatchColumns& batch, StepContext& context) override;
   void forward(const ModelInputsFromEngine& inputs, BatchedModelOutput& outputs) override;
@@ -84,7 +89,8 @@ class LanguageModel final : public ArNodeSubmodule {
   float rotary_scale_ = 1.0f;
   float attention_scale_ = 1.0f;
   DeviceBuffer last_logits_;  // (n, V) f32; grown when scored prompts first ask for it
-  ArNodeInputs decode_row_;
+  std::shared_ptr<const ArNodeInputs> decode_row_;
+  std::vector<std::int32_t> decode_batch_sizes_;
 
   KvCache* kv_cache_ = nullptr;
   Sampler* sampler_ = nullptr;

@@ -71,6 +71,12 @@ std::int64_t staging_bytes(const KvCacheConfig& kv, const LanguageModelOptions& 
          std::int64_t{kv.num_pages} * 3 * 4 + 64 * 1024;
 }
 
+/// Columns of a captured decode step, whose parts are all there whatever its lanes ask for.
+std::int64_t captured_staging_bytes(std::int32_t num_lanes) {
+  constexpr std::int64_t kBytesALane = 512;
+  return num_lanes * kBytesALane + 64 * 1024;
+}
+
 NodeResources make_resources(Device& device, const ModelConfig& config, const KvCacheConfig& kv) {
   NodeResources resources;
   const ResourceKey cache = resources.next_key();
@@ -89,6 +95,25 @@ NodeResources make_resources(Device& device, const ModelConfig& config, const Kv
 }
 
 }  // namespace
+
+std::vector<std::int32_t> default_decode_batch_sizes(bool is_cuda, std::int32_t max_lanes) {
+  constexpr std::int32_t kCpuLargest = 64;
+  constexpr std::int32_t kCudaLargest = 512;
+  const std::int32_t largest = std::min(max_lanes, is_cuda ? kCudaLargest : kCpuLargest);
+  std::vector<std::int32_t> sizes;
+  for (std::int32_t size = 1; size < largest;) {
+    sizes.push_back(size);
+    if (!is_cuda) {
+      ++size;
+    } else if (size < 8) {
+      size *= 2;
+    } else {
+      size += size < 256 ? 8 : 16;
+    }
+  }
+  sizes.push_back(largest);
+  return sizes;
+}
 
 std::int32_t kv_pages(const KvCacheConfig& config, std::int64_t bytes) {
   const std::int64_t affordable = bytes / config.page_bytes();
@@ -112,8 +137,17 @@ LoadedLanguageModel load_language_model(Device& device, const ModelFiles& files,
   const StepLimits limits{.max_tokens = options.max_tokens,
                           .max_lanes = options.max_lanes,
                           .max_length = size_kv_cache(device, config, options).max_length};
-  auto model =
-      std::make_unique<LanguageModel>(device, config, std::move(gemm), std::move(weights), limits);
+  std::vector<std::int32_t> captured;
+  if (options.capture != CaptureMode::kNever) {
+    captured = options.decode_batch_sizes.empty()
+                   ? default_decode_batch_sizes(device.is_cuda(), options.max_lanes)
+                   : options.decode_batch_sizes;
+  }
+  const CaptureOptions captures{
+      .num_slots = options.graph_slots,
+      .staging_bytes = captured.empty() ? 0 : captured_staging_bytes(captured.back())};
+  auto model = std::make_unique<LanguageModel>(device, config, std::move(gemm), std::move(weights),
+                                               limits, std::move(captured));
   loaded.gemm = model->gemm_description();
   loaded.memory.emplace_back("workspace", model->buffers().num_bytes());
 
@@ -126,6 +160,13 @@ LoadedLanguageModel load_language_model(Device& device, const ModelFiles& files,
   loaded.memory.emplace_back("sampler", resources.get<Sampler>("sampler").num_bytes());
   loaded.engine = std::make_unique<Engine>(device, std::move(model), std::move(resources),
                                            EngineConfig{staging_bytes(kv, options)});
+  if (options.capture != CaptureMode::kNever) {
+    StepCaptures& steps = loaded.engine->capture_steps(captures);
+    if (options.capture == CaptureMode::kAtLoad) {
+      steps.capture_all();
+    }
+    loaded.memory.emplace_back("graphs", steps.num_bytes());
+  }
   return loaded;
 }
 

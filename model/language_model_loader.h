@@ -14,6 +14,13 @@
 
 namespace rigel {
 
+/// When decode steps are captured.
+enum class CaptureMode : std::uint8_t {
+  kNever,   // every step is enqueued launch by launch
+  kAtLoad,  // before the first request
+  kIdle,    // by the worker, in moments in which it has nothing else to do
+};
+
 /// What a language model is loaded with. Zero means "choose".
 struct LanguageModelOptions {
   Dtype dtype = Dtype::kBf16;
@@ -23,7 +30,15 @@ struct LanguageModelOptions {
   std::int64_t kv_cache_bytes = 0;  // 0: 1 GiB on the CPU, 90 % of what is free on CUDA
   std::int32_t page_size = 16;      // tokens
   bool enable_prefix_cache = false;
+  CaptureMode capture = CaptureMode::kAtLoad;
+  std::int32_t graph_slots = 2;
+  std::vector<std::int32_t> decode_batch_sizes = {};  // of captures; empty: the device's
 };
+
+/// The batch sizes whose decode steps are captured: 1, 2, 4, then every 8th up to 256 and every 16th up to 512. On the CPU
+/// device, where a padding lane costs what a lane costs and a capture next to nothing, every size up to 64.
+[[nodiscard]] std::vector<std::int32_t> default_decode_batch_sizes(bool is_cuda,
+                                                                   std::int32_t max_lanes);
 
 /// Bytes on the device by part, in order: the ledger that is filled before the KV cache is sized.
 using MemoryLedger = std::vector<std::pair<std::string, std::int64_t>>;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "engine/contract/capture_key.h"
 #include "engine/contract/ids.h"
 
 namespace rigel {
@@ -12,6 +13,10 @@ struct LanguageModelNames {
   static constexpr WalkId kMixed{2};
 
   static constexpr LoopId kDecodeLoop{0};
+
+  /// The captures of the decode walk: of batches in which nobody asks for log-probabilities, and of the others.
+  static constexpr CgKey kPlainDecode{};
+  static constexpr CgKey kDecodeWithLogprobs = CgKey::interned(1);
 
   // Inputs.
   static constexpr SignalId kTextInputs{0};  // (n) i32: the prompt's token ids

@@ -11,6 +11,9 @@ using Names = LanguageModelNames;
 
 namespace {
 
+/// Alternatives a captured decode step gives with each token: what OpenAI's interface may ask for.
+constexpr std::int32_t kMaxSampledLogprobs = 20;
+
 constexpr const char* kTargets = "targets";
 constexpr const char* kCachedTokens = "cached_tokens";
 
@@ -81,7 +84,30 @@ std::unique_ptr<NodeInputs> LanguageModel::split_inputs(const RequestView& reque
 }
 
 const NodeInputs* LanguageModel::uniform_row_inputs(WalkId walk) const {
-  return walk == Names::kDecode ? &decode_row_ : nullptr;
+  return walk == Names::kDecode ? decode_row_.get() : nullptr;
+}
+
+CgKey LanguageModel::cg_key_info(const BatchColumns& batch) const {
+  const bool anybody = std::ranges::any_of(
+      batch.infos, [](const RequestInfo* info) { return info->sampling.num_logprobs >= 0; });
+  return anybody ? Names::kDecodeWithLogprobs : Names::kPlainDecode;
+}
+
+std::vector<CudaGraphConfig> LanguageModel::get_cuda_graph_configs(
+    Device& /*device*/, int /*tensor_parallel_size*/) const {
+  std::vector<CudaGraphConfig> configs;
+  if (decode_batch_sizes_.empty()) {
+    return configs;
+  }
+  for (const CgKey key : {Names::kPlainDecode, Names::kDecodeWithLogprobs}) {
+    BatchedGraphConfig config;
+    config.capture_walk = Names::kDecode;
+    config.key = key;
+    config.batch_sizes = decode_batch_sizes_;
+    config.row = decode_row_;
+    configs.emplace_back(std::move(config));
+  }
+  return configs;
 }
 
 bool LanguageModel::can_batch(const BatchColumns& /*batch*/) const {
@@ -93,6 +119,10 @@ bool LanguageModel::declare_step(const BatchColumns& batch, SubmoduleStep& step)
   step.declare<PositionStep>(positions_key_);
   step.declare<AttentionStep>(attention_key_);
   auto& sampler = step.declare<SamplerStep>(sampler_key_);
+  step.cg_key_info = cg_key_info(batch);
+  if (batch.slot_lease != nullptr && batch.slot_lease->bucket.key == Names::kDecodeWithLogprobs) {
+    sampler.captured_logprobs = kMaxSampledLogprobs;
+  }
   std::int32_t next_token = 0;
   for (std::size_t lane = 0; lane < batch.handles.size(); ++lane) {
     const NodeInputs& row = *batch.inputs[lane];

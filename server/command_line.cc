@@ -54,12 +54,11 @@ void refuse_option(CLI::App& app, const std::string& name, const std::string& ha
 
 /// vLLM's options of an engine that this build has no counterpart for. Those that switch something off are true statements.
 void add_future_options(CLI::App& app) {
-  for (const char* name : {"--enforce-eager", "--no-preplan", "--no-early-speculation"}) {
+  for (const char* name : {"--no-preplan", "--no-early-speculation"}) {
     app.add_flag(name)->description("always so in this build")->group("Engine");
   }
-  refuse_option(app, "--capture", "eager");
   refuse_option(app, "--steps-per-launch", "1");
-  for (const char* name : {"--graph-slots", "--max-consecutive-steps", "--yield-hold-ms"}) {
+  for (const char* name : {"--max-consecutive-steps", "--yield-hold-ms"}) {
     refuse_option(app, name, "");
   }
 }
@@ -130,6 +129,22 @@ void add_engine_options(CLI::App& app, CommandLine& line) {
       ->group("Engine");
   app.add_flag("--async-scheduling,!--no-async-scheduling", worker.async_scheduling,
                "launch a step before the one in front of it has been read; default on")
+      ->group("Engine");
+  app.add_flag("--enforce-eager", worker.enforce_eager, "no captured steps")->group("Engine");
+  app.add_option("--capture", worker.capture,
+                 "eager: capture steps before serving; lazy: while serving, in idle moments")
+      ->check(CLI::IsMember({"eager", "lazy"}))
+      ->capture_default_str()
+      ->group("Engine");
+  app.add_option("--graph-slots", worker.graph_slots, "double buffers of a captured step")
+      ->check(CLI::Range(2, 4))
+      ->capture_default_str()
+      ->group("Engine");
+  app.add_option("--cudagraph-capture-sizes", worker.capture_sizes,
+                 "requests of the captured steps, ascending, with commas between")
+      ->delimiter(',')
+      ->allow_extra_args(false)
+      ->check(positive("REQUESTS"))
       ->group("Engine");
   add_future_options(app);
 }

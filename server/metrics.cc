@@ -106,6 +106,22 @@ void write_counters(Exposition& out, const ServiceMetrics& metrics) {
   }
 }
 
+/// This build runs one node, the language model.
+void write_graphs(Exposition& out, const ServiceMetrics& metrics) {
+  constexpr std::string_view kNode = "node=\"language_model\"";
+  out.family("rigel:graph_replay_total", "counter", "Steps that replayed a captured one.");
+  for (const GraphReplayCount& replays : metrics.graph_replays) {
+    out.sample("rigel:graph_replay_total", replays.count,
+               fmt::format("{},walk=\"{}\",bucket=\"{}\"", kNode, replays.walk, replays.bucket));
+  }
+  out.family("rigel:graph_miss_total", "counter",
+             "Steps of a captured walk that were enqueued launch by launch, by why.");
+  for (const GraphMissCount& misses : metrics.graph_misses) {
+    out.sample("rigel:graph_miss_total", misses.count,
+               fmt::format("{},walk=\"{}\",reason=\"{}\"", kNode, misses.walk, misses.reason));
+  }
+}
+
 void write_latencies(Exposition& out, const ServiceMetrics& metrics) {
   out.histogram("vllm:time_to_first_token_seconds", "From a request's arrival to its first token.",
                 metrics.time_to_first_token_seconds);
@@ -135,6 +151,7 @@ std::string prometheus_text(const ServiceMetrics& metrics, std::string_view mode
   Exposition out(model_name);
   write_state(out, metrics);
   write_counters(out, metrics);
+  write_graphs(out, metrics);
   write_latencies(out, metrics);
   out.family("rigel:memory_bytes", "gauge", "Memory by part.");
   for (const auto& [part, num_bytes] : metrics.memory_bytes) {

@@ -36,6 +36,9 @@ class GraphProgram {
         .command.name;
   }
 
+  /// What it takes of the host's memory.
+  [[nodiscard]] std::int64_t num_bytes() const;
+
   /// The end of the latest launch.
   [[nodiscard]] Moment last_launch() const { return last_launch_; }
   void set_last_launch(Moment moment) { last_launch_ = moment; }

@@ -70,6 +70,17 @@ void GraphProgram::find_host_targets() {
   }
 }
 
+std::int64_t GraphProgram::num_bytes() const {
+  // A node with its dependencies and successors, its place among the commands and its two counters.
+  std::size_t num_edges = 0;
+  for (const GraphNode& node : graph_.nodes) {
+    num_edges += node.dependencies.size();
+  }
+  return static_cast<std::int64_t>(
+      graph_.nodes.size() * (sizeof(GraphNode) + sizeof(std::vector<int>) + 4 * sizeof(int)) +
+      2 * num_edges * sizeof(int));
+}
+
 void GraphProgram::spoil_host_targets() const {
   for (const CopyWork& copy : host_targets_) {
     copy.spoil_host_target();

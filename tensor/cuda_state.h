@@ -9,6 +9,7 @@
 
 #include <cuda_runtime_api.h>
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -35,6 +36,7 @@ struct GraphState {
 struct GraphExecState {
   cudaGraphExec_t exec;
   std::vector<std::string> node_names;
+  std::int64_t num_bytes;
 };
 
 }  // namespace rigel::detail

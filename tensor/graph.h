@@ -2,6 +2,7 @@
 
 #include "tensor/stream.h"
 
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
@@ -66,6 +67,8 @@ class GraphExec {
   [[nodiscard]] bool update(Graph graph);
   [[nodiscard]] int num_nodes() const;
   [[nodiscard]] const std::vector<std::string>& node_names() const;
+  /// What it takes of the memory that its device has: on CUDA as measured around its making.
+  [[nodiscard]] std::int64_t num_bytes() const;
 
  private:
   std::unique_ptr<detail::GraphExecState> state_;

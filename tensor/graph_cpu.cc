@@ -100,4 +100,8 @@ const std::vector<std::string>& GraphExec::node_names() const {
   return state_->node_names;
 }
 
+std::int64_t GraphExec::num_bytes() const {
+  return state_->program.num_bytes();
+}
+
 }  // namespace rigel

@@ -47,6 +47,13 @@ std::vector<std::string> names_in(cudaGraph_t graph) {
   return names;
 }
 
+std::size_t free_bytes() {
+  std::size_t free = 0;
+  std::size_t total = 0;
+  RIGEL_CUDA(cudaMemGetInfo(&free, &total));
+  return free;
+}
+
 }  // namespace
 
 Graph::Graph(std::unique_ptr<detail::GraphState> state) : state_(std::move(state)) {}
@@ -100,7 +107,10 @@ Graph GraphCapture::end() {
 
 GraphExec::GraphExec(Graph graph) : state_(std::make_unique<detail::GraphExecState>()) {
   state_->node_names = graph.node_names();
+  const std::size_t before = free_bytes();
   RIGEL_CUDA(cudaGraphInstantiate(&state_->exec, graph.state().graph, 0));
+  const std::size_t after = free_bytes();
+  state_->num_bytes = before > after ? static_cast<std::int64_t>(before - after) : 0;
 }
 
 GraphExec::~GraphExec() {
@@ -140,6 +150,10 @@ int GraphExec::num_nodes() const {
 
 const std::vector<std::string>& GraphExec::node_names() const {
   return state_->node_names;
+}
+
+std::int64_t GraphExec::num_bytes() const {
+  return state_->num_bytes;
 }
 
 }  // namespace rigel

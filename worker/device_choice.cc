@@ -7,6 +7,7 @@
 #include <stdexcept>
 #include <string_view>
 #include <thread>
+#include <vector>
 
 namespace rigel {
 
@@ -72,6 +73,23 @@ Dtype compute_dtype(const std::string& dtype) {
   throw std::invalid_argument(fmt::format("dtype '{}' must be auto, bfloat16 or float32", dtype));
 }
 
+CaptureMode capture_mode(const WorkerOptions& options) {
+  if (options.capture != "eager" && options.capture != "lazy") {
+    throw std::invalid_argument(fmt::format("capture '{}' must be eager or lazy", options.capture));
+  }
+  if (options.enforce_eager) {
+    return CaptureMode::kNever;
+  }
+  return options.capture == "lazy" ? CaptureMode::kIdle : CaptureMode::kAtLoad;
+}
+
+void check_capture_sizes(const std::vector<int>& sizes, int max_lanes) {
+  for (std::size_t index = 0; index < sizes.size(); ++index) {
+    check_range("cudagraph_capture_sizes", sizes[index], index == 0 ? 1 : sizes[index - 1] + 1,
+                max_lanes);
+  }
+}
+
 }  // namespace
 
 DeviceOptions device_options(const WorkerOptions& options) {
@@ -120,6 +138,11 @@ LanguageModelOptions language_model_options(const WorkerOptions& options, bool i
   }
   model.page_size = options.block_size;
   model.enable_prefix_cache = options.enable_prefix_caching;
+  model.capture = capture_mode(options);
+  check_range("graph_slots", options.graph_slots, 2, 4);
+  model.graph_slots = options.graph_slots;
+  check_capture_sizes(options.capture_sizes, model.max_lanes);
+  model.decode_batch_sizes.assign(options.capture_sizes.begin(), options.capture_sizes.end());
   return model;
 }
 

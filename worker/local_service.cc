@@ -34,7 +34,7 @@ class LocalServiceImpl final : public LocalService {
     LoadedLanguageModel model = load_language_model(*device_, files, model_options, progress);
     max_length_ = model.max_length;
     description_ = {device_->name(), std::string(name_of(model_options.dtype)), model.gemm,
-                    model.memory};
+                    model.memory, capture_failures(model.engine->captures())};
     const WorkerConfig config{.one_step_ahead = options.async_scheduling,
                               .num_rows = model_options.max_lanes,
                               .max_num_batched_tokens = model_options.max_tokens,
@@ -86,6 +86,17 @@ class LocalServiceImpl final : public LocalService {
  private:
   static constexpr int kMaxLogprobs = 20;
   static constexpr std::size_t kMaxLogitEntries = 1024;
+
+  static std::vector<std::string> capture_failures(const StepCaptures* captures) {
+    std::vector<std::string> failures;
+    if (captures != nullptr) {
+      for (const CaptureFailure& failure : captures->runner().failures()) {
+        failures.push_back(fmt::format("a step of {} lanes was not captured: {}",
+                                       failure.bucket.num_lanes, failure.message));
+      }
+    }
+    return failures;
+  }
 
   static std::vector<std::int32_t> end_ids(const ModelFiles& files) {
     std::vector<std::int32_t> ids(files.config.eos_ids.begin(), files.config.eos_ids.end());

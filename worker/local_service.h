@@ -17,6 +17,7 @@ struct ServiceDescription {
   std::string dtype;
   std::string gemm;  // which code multiplies
   std::vector<std::pair<std::string, std::int64_t>> memory_bytes;
+  std::vector<std::string> capture_failures;  // steps that will run launch by launch, and why
 };
 
 /// An inference service in this process: one device, one worker thread, one dispatcher thread.

@@ -1,6 +1,9 @@
 #include "worker/metrics.h"
 
+#include "model/language_model_names.h"
 #include "tensor/error.h"
+
+#include <fmt/core.h>
 
 #include <algorithm>
 
@@ -25,6 +28,11 @@ constexpr std::array kIdleBounds = {0.0,  1e-6, 5e-6, 1e-5, 5e-5, 1e-4,
 /// Names of /metrics, by StepPhase. What the model enqueues is a part of the launch of its own there.
 constexpr std::array<const char*, kNumStepPhases> kPhaseNames = {
     "build", "declare", "admit", "plan", "splice", "forward", "launch", "settle", "route", "wait"};
+
+/// Names of /metrics, by WalkId of the language model and by GraphMissReason.
+constexpr std::array<const char*, 3> kWalkNames = {"prefill", "decode", "mixed"};
+constexpr std::array<const char*, kNumGraphMissReasons> kMissNames = {
+    "declined", "no_bucket", "not_captured", "key_mismatch", "overflow"};
 
 }  // namespace
 
@@ -78,6 +86,54 @@ void WorkerMetrics::observe_step(const StepClock::Seconds& seconds) {
   host_step_total.observe(total);
 }
 
+void GraphRecorder::name_buckets(const BucketTable& buckets) {
+  for (std::size_t index = 0; index < buckets.size(); ++index) {
+    const GraphBucket& bucket = buckets[index];
+    Bucket& named = buckets_.emplace_back();
+    named.walk = static_cast<WalkId>(bucket.walk);
+    named.name = fmt::format(
+        "{}{}", bucket.num_lanes,
+        bucket.key == LanguageModelNames::kDecodeWithLogprobs.number() ? "/logprobs" : "");
+  }
+}
+
+void GraphRecorder::count(const Engine& engine) {
+  const StepCaptures* const captures = engine.captures();
+  if (captures == nullptr) {
+    return;
+  }
+  if (const std::optional<std::size_t> bucket = captures->last_replayed()) {
+    buckets_[*bucket].num_replays.set(
+        static_cast<std::int64_t>(captures->runner().num_replays(*bucket)));
+  }
+  for (const GraphMiss& miss : engine.graph_misses().all()) {
+    misses_[static_cast<std::size_t>(miss.walk)][static_cast<std::size_t>(miss.reason)].set(
+        static_cast<std::int64_t>(miss.count));
+  }
+}
+
+std::vector<GraphReplayCount> GraphRecorder::replays() const {
+  std::vector<GraphReplayCount> counts;
+  for (const Bucket& bucket : buckets_) {
+    if (const auto count = static_cast<std::uint64_t>(bucket.num_replays.value()); count > 0) {
+      counts.push_back({kWalkNames[static_cast<std::size_t>(bucket.walk)], bucket.name, count});
+    }
+  }
+  return counts;
+}
+
+std::vector<GraphMissCount> GraphRecorder::misses() const {
+  std::vector<GraphMissCount> counts;
+  for (std::size_t walk = 0; walk < misses_.size(); ++walk) {
+    for (std::size_t reason = 0; reason < misses_[walk].size(); ++reason) {
+      if (const auto count = static_cast<std::uint64_t>(misses_[walk][reason].value()); count > 0) {
+        counts.push_back({kWalkNames[walk], kMissNames[reason], count});
+      }
+    }
+  }
+  return counts;
+}
+
 ServiceMetrics WorkerMetrics::snapshot() const {
   ServiceMetrics result;
   result.num_running = num_running.value();
@@ -110,6 +166,8 @@ ServiceMetrics WorkerMetrics::snapshot() const {
   }
   result.host_step_seconds.emplace_back("total", host_step_total.snapshot());
   result.gpu_idle_between_steps_seconds = gpu_idle.snapshot();
+  result.graph_replays = graphs.replays();
+  result.graph_misses = graphs.misses();
   return result;
 }
 

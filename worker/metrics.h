@@ -1,12 +1,16 @@
 #pragma once
 
+#include "engine/engine.h"
 #include "engine/step_clock.h"
 #include "worker/service.h"
 
 #include <array>
 #include <atomic>
 #include <cstdint>
+#include <deque>
 #include <span>
+#include <string>
+#include <vector>
 
 namespace rigel {
 
@@ -45,6 +49,28 @@ class HostStepRecorder : public HistogramRecorder {
   HostStepRecorder();
 };
 
+/// Replays of captured steps by bucket, and steps that could have replayed by what kept them from it.
+class GraphRecorder {
+ public:
+  /// Before anybody else sees it.
+  void name_buckets(const BucketTable& buckets);
+  /// After a launch.
+  void count(const Engine& engine);
+  [[nodiscard]] std::vector<GraphReplayCount> replays() const;
+  [[nodiscard]] std::vector<GraphMissCount> misses() const;
+
+ private:
+  struct Bucket {
+    WalkId walk{};
+    std::string name;
+    Gauge num_replays;
+  };
+  static constexpr std::size_t kNumWalks = 3;
+
+  std::deque<Bucket> buckets_;  // by number
+  std::array<std::array<Gauge, kNumGraphMissReasons>, kNumWalks> misses_;
+};
+
 /// Everything the worker counts. The worker thread writes; any thread takes a snapshot.
 class WorkerMetrics {
  public:
@@ -70,6 +96,7 @@ class WorkerMetrics {
   std::array<HostStepRecorder, kNumStepPhases> host_step;  // by StepPhase; the wait stays empty
   HostStepRecorder host_step_total;
   HistogramRecorder gpu_idle;
+  GraphRecorder graphs;
 
   [[nodiscard]] Gauge& wasted(WasteReason reason) {
     return wasted_row_steps[static_cast<std::size_t>(reason)];

@@ -19,8 +19,14 @@ struct WorkerOptions {
   bool enable_prefix_caching =
       true;                      // a prompt's beginning is not computed again while its pages last
   bool async_scheduling = true;  // launch a step before the one in front of it has been read
-  int max_waiting = 1024;        // requests that may wait for a row before submit refuses
-  std::uint64_t seed = 0;        // base of the seeds of requests that bring none
+  bool enforce_eager = false;    // no captured steps: every launch of every step is enqueued
+  std::string capture =
+      "eager";          // when steps are captured: eager (before serving) or lazy (in idle moments)
+  int graph_slots = 2;  // double buffers of a captured step, 2 to 4
+  std::vector<int> capture_sizes =
+      {};                  // lanes of the captured steps, ascending; none: the device's own
+  int max_waiting = 1024;  // requests that may wait for a row before submit refuses
+  std::uint64_t seed = 0;  // base of the seeds of requests that bring none
   std::vector<std::string>
       device_texts;  // operations that run their device text on the CPU; "all" for every one
   std::string launch_order =

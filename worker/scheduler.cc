@@ -87,6 +87,9 @@ std::span<const Scheduler::Share> Scheduler::next_step() {
       needs_.push_back(request->num_tokens() - request->num_computed);
     }
   }
+  if (prefilling_.empty() && shares_.size() > static_cast<std::size_t>(config_.max_decode_lanes)) {
+    take_turns();
+  }
   const std::int32_t budget =
       config_.max_num_batched_tokens - static_cast<std::int32_t>(shares_.size());
   fair_shares(needs_, budget, grants_);
@@ -96,6 +99,17 @@ std::span<const Scheduler::Share> Scheduler::next_step() {
     }
   }
   return shares_;
+}
+
+/// Keeps as many lanes as make all parts alike, behind those that had the turn before.
+void Scheduler::take_turns() {
+  const std::size_t most = static_cast<std::size_t>(config_.max_decode_lanes);
+  const std::size_t num_parts = (shares_.size() + most - 1) / most;
+  const std::size_t size = (shares_.size() + num_parts - 1) / num_parts;
+  next_turn_ %= shares_.size();
+  std::ranges::rotate(shares_, shares_.begin() + static_cast<std::ptrdiff_t>(next_turn_));
+  shares_.resize(size);
+  next_turn_ += size;
 }
 
 RequestState* Scheduler::preempt_newest() {

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <limits>
 #include <span>
 #include <vector>
 
@@ -12,6 +13,8 @@ namespace rigel {
 
 struct SchedulerConfig {
   std::int32_t max_num_batched_tokens = 0;  // a step's tokens; at least the number of rows
+  std::int32_t max_decode_lanes =
+      std::numeric_limits<std::int32_t>::max();  // of a step without prompts: what captures hold
 };
 
 /// Decides which requests run in the next step and with how many tokens each: first come, first served.
@@ -39,6 +42,7 @@ class Scheduler {
   /// the engine before it asks again. Nobody overtakes a preempted request.
   RequestState* admit_next();
   /// The next step: decode lanes first, then prompts under the token budget, shared max-min fairly. Empty: nothing can run.
+  /// Where there are no prompts and more decode lanes than a step may have, equal parts of them take turns.
   [[nodiscard]] std::span<const Share> next_step();
   /// The newest running request, which now starts over; the caller restarts it in the engine. Null where at most one runs.
   /// Requires that no step is in flight.
@@ -48,6 +52,7 @@ class Scheduler {
   [[nodiscard]] std::span<RequestState* const> running() const { return running_; }
 
  private:
+  void take_turns();
   [[nodiscard]] bool is_active(const RequestState& request) const;
   [[nodiscard]] bool pages_suffice(const RequestState& request) const;
   [[nodiscard]] std::int32_t pages_wanted(const RequestState& request) const;
@@ -64,6 +69,8 @@ class Scheduler {
   std::vector<RequestState*> prefilling_;
   std::vector<std::int32_t> needs_;
   std::vector<std::int32_t> grants_;
+
+  std::size_t next_turn_ = 0;  // the decode lane that the next part begins with
 };
 
 }  // namespace rigel

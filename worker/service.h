@@ -43,6 +43,20 @@ struct Histogram {
 enum class WasteReason : std::uint8_t { kStopToken, kStopString, kLength };
 inline constexpr std::size_t kNumWasteReasons = 3;
 
+/// Replays of one captured step.
+struct GraphReplayCount {
+  std::string walk;
+  std::string bucket;  // its lanes; "/logprobs" behind where it gives log-probabilities
+  std::uint64_t count = 0;
+};
+
+/// Steps of a walk that has captures and ran launch by launch all the same.
+struct GraphMissCount {
+  std::string walk;
+  std::string reason;
+  std::uint64_t count = 0;
+};
+
 /// What /metrics shows; a consistent copy.
 struct ServiceMetrics {
   std::int64_t num_running = 0;
@@ -63,6 +77,8 @@ struct ServiceMetrics {
   Histogram request_decode_time_seconds;
   std::vector<std::pair<std::string, Histogram>> host_step_seconds;  // phase of a step, "total"
   Histogram gpu_idle_between_steps_seconds;
+  std::vector<GraphReplayCount> graph_replays;  // of buckets that were replayed
+  std::vector<GraphMissCount> graph_misses;     // of every reason, where there were any
   std::vector<std::pair<std::string, std::int64_t>> memory_bytes;  // part, bytes
 };
 

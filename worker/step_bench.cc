@@ -73,11 +73,17 @@ StepCost measure_step(const StepBenchCase& what) {
   const std::int32_t max_length = what.context + num_steps;
   const auto device = open_device();
   const ModelFiles files = synthetic_model_files(max_length);
+  // The batch sizes of a GPU, and the one that is measured: its steps are not split.
+  std::vector<std::int32_t> sizes = default_decode_batch_sizes(/*is_cuda=*/true, what.num_rows);
+  if (sizes.back() < what.num_rows) {
+    sizes.push_back(what.num_rows);
+  }
   const LanguageModelOptions options{.max_length = max_length,
                                      .max_lanes = what.num_rows,
                                      .max_tokens = std::max(kPrefillTokens, what.num_rows),
                                      .kv_cache_bytes = std::int64_t{1} << 46,
-                                     .page_size = kPageSize};
+                                     .page_size = kPageSize,
+                                     .decode_batch_sizes = sizes};
   LoadedLanguageModel model = load_language_model(*device, files, options, nullptr);
 
   StepLog log(static_cast<std::size_t>(what.num_rows), kNumSkipped, what.num_timed,

@@ -39,7 +39,11 @@ Worker::Worker(std::unique_ptr<Engine> engine, KvCache& kv_cache, const WorkerCo
       config_(config),
       dispatcher_(dispatcher),
       table_(config.num_rows),
-      scheduler_(table_, kv_cache, {config.max_num_batched_tokens}),
+      scheduler_(
+          table_, kv_cache,
+          {.max_num_batched_tokens = config.max_num_batched_tokens,
+           .max_decode_lanes =
+               engine_->max_batch_size(LanguageModelNames::kDecode).value_or(config.num_rows)}),
       idle_clock_(engine_->stream().device()),
       stops_row_(static_cast<std::size_t>(config.num_rows), 0) {
   engine_->set_clock(&clock_);
@@ -50,6 +54,9 @@ Worker::Worker(std::unique_ptr<Engine> engine, KvCache& kv_cache, const WorkerCo
     step.batch.reserve(num_rows);
   }
   dispatcher_.reserve(num_rows);
+  if (const StepCaptures* captures = engine_->captures()) {
+    metrics_.graphs.name_buckets(captures->runner().buckets());
+  }
   thread_ = std::thread([this] { run(); });
 }
 
@@ -81,12 +88,13 @@ void Worker::run() {
   const std::uint64_t max_in_flight = config_.one_step_ahead ? Engine::kMaxInFlight : 1;
   bool idle = true;
   while (true) {
-    read_mail(/*wait=*/idle);
+    read_mail(/*wait=*/idle && !has_captures_left());
     if (shutting_down_) {
       break;
     }
     admit();
     const bool launches = launch_step();
+    capture_more();
     // A step that was launched may go on alone; the host turns to the one before it.
     const bool completes = engine_->num_in_flight() >= (launches ? max_in_flight : 1);
     if (completes) {
@@ -277,6 +285,23 @@ void Worker::fail_everything(const std::string& error) {
   healthy_.store(false, std::memory_order_relaxed);
   while (table_.size() > 0) {
     finish(table_.any(), FinishReason::kError, error);
+  }
+}
+
+bool Worker::has_captures_left() const {
+  const StepCaptures* const captures = std::as_const(*engine_).captures();
+  return captures != nullptr && captures->runner().num_pending() > 0;
+}
+
+/// While the device has its step, or nobody wants anything.
+void Worker::capture_more() {
+  if (!has_captures_left()) {
+    return;
+  }
+  try {
+    std::ignore = engine_->captures()->capture_next();
+  } catch (const DeviceError& error) {
+    fail_everything(error.what());
   }
 }
 

@@ -100,6 +100,8 @@ class Worker {
   bool launch_step();
   void complete_step();
   bool post_outputs();
+  [[nodiscard]] bool has_captures_left() const;
+  void capture_more();
   void end_turn(bool launched, bool completed);
 
   void accept(Submission submission);

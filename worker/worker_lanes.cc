@@ -124,6 +124,7 @@ void Worker::prepare_step(FlyingStep& step) {
 }
 
 void Worker::after_launch(const FlyingStep& step) {
+  metrics_.graphs.count(*engine_);
   for (const FlyingLane& lane : step.lanes) {
     RequestState& request = *table_.find(lane.handle);
     request.num_computed += lane.num_tokens;

@@ -17,6 +17,8 @@ class CgKey {
   [[nodiscard]] static constexpr CgKey no_bucket() { return CgKey(kNoBucket); }
 
   [[nodiscard]] constexpr bool has_bucket() const { return value_ != kNoBucket; }
+  /// Equal where the keys are.
+  [[nodiscard]] constexpr std::int32_t number() const { return value_; }
   friend constexpr bool operator==(CgKey, CgKey) = default;
 
  private:

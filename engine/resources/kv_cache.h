@@ -32,6 +32,8 @@ class KvCache final : public Resource {
   void ingest_request(const RequestInfo& info) override;
   void remove_request(RequestHandle handle, Epoch last_touch) override;
   void restart_request(RequestHandle handle, Epoch last_touch) override;
+  [[nodiscard]] bool fits_capture(const SubmoduleStep& step,
+                                  const StepContext& context) const override;
   AdmitOutcome admit(const SubmoduleStep& step, const StepContext& context) override;
   void plan(const SubmoduleStep& step, StepContext& context) override;
   void commit(const SubmoduleStep& step, const StepContext& context) override;
@@ -155,6 +157,8 @@ class KvCache final : public Resource {
   void fork(RequestHandle handle, const Fork& fork, Epoch epoch);
   [[nodiscard]] static PageIndex take_reserved(CacheStream& stream);
   void make_private(CacheStream& stream, Epoch epoch);
+  /// Differences of the page table that a captured step has room for.
+  [[nodiscard]] std::int64_t captured_updates(std::span<const Segment> segments) const;
   void publish(std::span<const Segment> segments, KvPlan& plan, StepContext& context);
   void enqueue_copies(StreamRef stream);
   void apply_retention(CacheStream& stream, Epoch epoch);

@@ -117,6 +117,30 @@ void KvCache::make_private(CacheStream& stream, Epoch epoch) {
   }
 }
 
+/// The pages that the tokens of a padded step can need, and for each segment a page that it begins in or that became its own.
+std::int64_t KvCache::captured_updates(std::span<const Segment> segments) const {
+  std::int64_t num_tokens = 0;
+  for (const Segment& segment : segments) {
+    num_tokens += segment.span;
+  }
+  return num_tokens / config_.page_size + 2 * static_cast<std::int64_t>(segments.size());
+}
+
+/// What publish will write, from above: the step is not admitted yet.
+bool KvCache::fits_capture(const SubmoduleStep& step, const StepContext& /*context*/) const {
+  const std::span<const Segment> segments = step.segments_of(key());
+  std::int64_t num_updates = 0;
+  for (const Segment& segment : segments) {
+    if (segment.handle.is_padding()) {
+      continue;
+    }
+    const CacheStream& stream = this->stream(segment.handle, segment.label);
+    const auto published = std::max(stream.num_published, stream.num_holes);
+    num_updates += config_.pages_for(stream.stored_length + segment.span) - published + 1;
+  }
+  return num_updates <= captured_updates(segments);
+}
+
 void KvCache::publish(std::span<const Segment> segments, KvPlan& plan, StepContext& context) {
   starts_.clear();
   std::int64_t num_updates = 0;
@@ -140,7 +164,11 @@ void KvCache::publish(std::span<const Segment> segments, KvPlan& plan, StepConte
     num_updates += static_cast<std::int64_t>(stream.pages.size()) -
                    std::max(stream.num_published, stream.num_holes);
   }
-  const auto updates = context.staging->column<std::int32_t>(num_updates * 3);
+  const std::int64_t num_places =
+      context.batch.slot_lease != nullptr ? captured_updates(segments) : num_updates;
+  RIGEL_CHECK(num_updates <= num_places, "{} page updates do not fit a captured step's {}",
+              num_updates, num_places);
+  const auto updates = context.staging->column<std::int32_t>(num_places * 3);
   const auto streams = context.staging->column<std::int32_t>(num_tokens);
   const auto indices = context.staging->column<std::int32_t>(num_tokens);
   std::size_t at = 0;
@@ -168,7 +196,8 @@ void KvCache::publish(std::span<const Segment> segments, KvPlan& plan, StepConte
       indices.host[token] = stream.stored_length + offset;
     }
   }
-  plan.page_updates = updates.device.reshape({num_updates, 3});
+  std::fill(updates.host.begin() + static_cast<std::ptrdiff_t>(at), updates.host.end(), -1);
+  plan.page_updates = updates.device.reshape({num_places, 3});
   plan.token_streams = streams.device;
   plan.token_indices = indices.device;
   plan.host_token_indices = indices.host;

@@ -44,9 +44,18 @@ void Sampler::plan(const SubmoduleStep& step, StepContext& context) {
   plan_prompt_marks(context, plan);
   plan_tracked_tokens(sampling, context, plan);
   const Demand demand = plan_lanes(sampling, context, plan);
+  std::int64_t num_biases = demand.num_bias_entries;
+  std::int64_t num_barred = demand.num_barred_entries;
+  if (context.batch.slot_lease != nullptr) {
+    // The graph has every part, whether a lane of this step asks for it or not.
+    num_biases = captured_entries(sampling.lanes.size());
+    num_barred = num_biases;
+    plan.has_penalties = sampling.apply_penalty;
+    plan.max_logprobs = sampling.captured_logprobs;
+  }
   plan_penalties(sampling, context, plan);
-  plan_bias(sampling, demand.num_bias_entries, context, plan);
-  plan_barred(sampling, demand.num_barred_entries, context, plan);
+  plan_bias(sampling, demand.num_bias_entries, num_biases, context, plan);
+  plan_barred(sampling, demand.num_barred_entries, num_barred, context, plan);
   context.set_plan(key(), plan);
 }
 

@@ -34,6 +34,8 @@ class Sampler final : public Resource {
   Sampler(ResourceKey key, Device& device, const SamplerConfig& config);
 
   void ingest_request(const RequestInfo& info) override;
+  [[nodiscard]] bool fits_capture(const SubmoduleStep& step,
+                                  const StepContext& context) const override;
   void plan(const SubmoduleStep& step, StepContext& context) override;
 
   /// Enqueues the counting of the step's prompt tokens, for rows with penalties, and of the tracked ones that its declaration
@@ -57,14 +59,18 @@ class Sampler final : public Resource {
     std::int64_t num_barred_entries = 0;
   };
 
+  /// Biases, and barred tokens, that a captured step has room for. An entry costs 12 bytes of the step's copy, used or not;
+  /// OpenAI's interface lets a request bring 300.
+  [[nodiscard]] static std::int64_t captured_entries(std::size_t num_lanes);
   void clear_fresh_counts(const StepContext& context);
   [[nodiscard]] static Demand plan_lanes(const SamplerStep& step, StepContext& context,
                                          SamplerPlan& plan);
   void plan_penalties(const SamplerStep& step, StepContext& context, SamplerPlan& plan) const;
-  static void plan_bias(const SamplerStep& step, std::int64_t num_entries, StepContext& context,
-                        SamplerPlan& plan);
-  static void plan_barred(const SamplerStep& step, std::int64_t num_entries, StepContext& context,
-                          SamplerPlan& plan);
+  /// `num_entries` fill the beginning of `num_places`.
+  static void plan_bias(const SamplerStep& step, std::int64_t num_entries, std::int64_t num_places,
+                        StepContext& context, SamplerPlan& plan);
+  static void plan_barred(const SamplerStep& step, std::int64_t num_entries,
+                          std::int64_t num_places, StepContext& context, SamplerPlan& plan);
   void plan_prompt_marks(StepContext& context, SamplerPlan& plan) const;
   void plan_tracked_tokens(const SamplerStep& step, StepContext& context, SamplerPlan& plan) const;
   void enqueue_logprobs(const StepContext& context, const SamplerPlan& plan,

@@ -24,6 +24,26 @@ std::span<const std::int32_t> barred_tokens(const SamplerStep::Lane& lane) {
 
 }  // namespace
 
+std::int64_t Sampler::captured_entries(std::size_t num_lanes) {
+  return 320 + 4 * static_cast<std::int64_t>(num_lanes);
+}
+
+/// Everybody's part of a captured step is there; only what one request may bring a lot of has an end.
+bool Sampler::fits_capture(const SubmoduleStep& step, const StepContext& /*context*/) const {
+  const auto& sampling = std::get<SamplerStep>(*step.find(key()));
+  std::int64_t num_bias_entries = 0;
+  std::int64_t num_barred_entries = 0;
+  bool has_logprobs = true;
+  for (const SamplerStep::Lane& lane : sampling.lanes) {
+    num_bias_entries += static_cast<std::int64_t>(config_of(lane).logit_bias.size());
+    num_barred_entries += static_cast<std::int64_t>(barred_tokens(lane).size());
+    has_logprobs = has_logprobs && config_of(lane).num_logprobs <= sampling.captured_logprobs;
+  }
+  const std::int64_t num_places = captured_entries(sampling.lanes.size());
+  return has_logprobs && sampling.prefill_tracked_tokens.empty() &&
+         num_bias_entries <= num_places && num_barred_entries <= num_places;
+}
+
 void Sampler::clear_fresh_counts(const StepContext& context) {
   for (const std::int32_t row : fresh_rows_) {
     fill_bytes(context.stream(), counts().select(0, row), 0);
@@ -103,14 +123,15 @@ void Sampler::plan_penalties(const SamplerStep& step, StepContext& context,
   plan.frequency = frequency.device;
 }
 
-void Sampler::plan_bias(const SamplerStep& step, std::int64_t num_entries, StepContext& context,
-                        SamplerPlan& plan) {
-  const auto lanes = context.staging->column<std::int32_t>(num_entries);
-  const auto tokens = context.staging->column<std::int32_t>(num_entries);
-  const auto values = context.staging->column<float>(num_entries);
+void Sampler::plan_bias(const SamplerStep& step, std::int64_t num_entries, std::int64_t num_places,
+                        StepContext& context, SamplerPlan& plan) {
+  const auto lanes = context.staging->column<std::int32_t>(num_places);
+  const auto tokens = context.staging->column<std::int32_t>(num_places);
+  const auto values = context.staging->column<float>(num_places);
   plan.bias_lanes = lanes.device;
   plan.bias_tokens = tokens.device;
   plan.bias_values = values.device;
+  std::fill(lanes.host.begin() + static_cast<std::ptrdiff_t>(num_entries), lanes.host.end(), -1);
   if (num_entries == 0) {
     return;
   }
@@ -124,12 +145,13 @@ void Sampler::plan_bias(const SamplerStep& step, std::int64_t num_entries, StepC
   }
 }
 
-void Sampler::plan_barred(const SamplerStep& step, std::int64_t num_entries, StepContext& context,
-                          SamplerPlan& plan) {
-  const auto lanes = context.staging->column<std::int32_t>(num_entries);
-  const auto tokens = context.staging->column<std::int32_t>(num_entries);
+void Sampler::plan_barred(const SamplerStep& step, std::int64_t num_entries,
+                          std::int64_t num_places, StepContext& context, SamplerPlan& plan) {
+  const auto lanes = context.staging->column<std::int32_t>(num_places);
+  const auto tokens = context.staging->column<std::int32_t>(num_places);
   plan.barred_lanes = lanes.device;
   plan.barred_tokens = tokens.device;
+  std::fill(lanes.host.begin() + static_cast<std::ptrdiff_t>(num_entries), lanes.host.end(), -1);
   if (num_entries == 0) {
     return;
   }

@@ -89,6 +89,9 @@ void announce(const ServedModel& model, const ServiceDescription& description,
     log_info(
         fmt::format("memory: {} {:.1f} MiB", part, static_cast<double>(num_bytes) / (1 << 20)));
   }
+  for (const std::string& failure : description.capture_failures) {
+    log_error(failure);
+  }
   fmt::print("{} is served at {}\n", model.name, address);
   std::fflush(stdout);
 }

@@ -54,6 +54,7 @@ constexpr OptionSet kOptionSets[] = {
        options.max_num_seqs = 1;
        options.async_scheduling = false;
        options.enable_prefix_caching = false;
+       options.enforce_eager = true;
      }},
     {"alone, one step ahead", Cancels::kIgnore,
      [](WorkerOptions& options) { options.max_num_seqs = 1; }},
@@ -62,6 +63,19 @@ constexpr OptionSet kOptionSets[] = {
     {"in company, one step ahead", Cancels::kObey, [](WorkerOptions&) {}},
     {"in company, one step ahead, no prefix cache", Cancels::kObey,
      [](WorkerOptions& options) { options.enable_prefix_caching = false; }},
+    {"no captured steps", Cancels::kObey,
+     [](WorkerOptions& options) { options.enforce_eager = true; }},
+    {"captured while serving", Cancels::kObey,
+     [](WorkerOptions& options) { options.capture = "lazy"; }},
+    {"captured steps with padding, three slots", Cancels::kObey,
+     [](WorkerOptions& options) {
+       options.capture_sizes = {5, 16};
+       options.graph_slots = 3;
+     }},
+    {"captured steps of at most three lanes", Cancels::kObey,
+     [](WorkerOptions& options) {
+       options.capture_sizes = {1, 3};
+     }},
     {"three rows, 20 tokens a step", Cancels::kObey,
      [](WorkerOptions& options) {
        options.max_num_seqs = 3;

@@ -1,0 +1,99 @@
+#pragma once
+
+#include "engine/captured_steps.h"
+#include "engine/contract/submodule.h"
+#include "engine/graph_catalog.h"
+#include "engine/padded_batch.h"
+#include "engine/staging.h"
+#include "engine/step_context.h"
+#include "engine/step_runner.h"
+#include "graphs/graph_runner.h"
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+namespace rigel {
+
+struct CaptureOptions {
+  std::int32_t num_slots = 2;      // double buffers; at least as many as steps in flight
+  std::int64_t staging_bytes = 0;  // of the columns of the largest captured step
+};
+
+/// The captured steps of one node: the copy of the staged columns, and all that the submodule's forward enqueues. A slot's
+/// columns lie at the same addresses in every bucket, so all buckets share one staging block a slot.
+///
+/// A bucket is captured over padding lanes alone, planned like any step under a lease; so nothing of a request is touched, and
+/// resources give what varies in size its fixed place. Thread: worker.
+class StepCaptures final : public CapturedSteps, private CaptureClient {
+ public:
+  /// Everything given outlives it. Throws CheckError for fewer slots than steps in flight.
+  StepCaptures(StreamRef stream, NodeSubmodule& submodule, StepRunner& resources,
+               const GraphCatalog& catalog, const CaptureOptions& options);
+
+  /// Captures what is left. A bucket that cannot be captured is a failure of its own; see runner().failures().
+  void capture_all() { runner_.capture_all(*this); }
+  /// Captures one more bucket; false where none was left. For idle moments of a worker that serves already.
+  bool capture_next() { return runner_.capture_next(*this); }
+  [[nodiscard]] const GraphRunner& runner() const { return runner_; }
+  /// The number of the bucket that was replayed last.
+  [[nodiscard]] std::optional<std::size_t> last_replayed() const { return last_replayed_; }
+  /// Device memory of the captured steps: graphs and staging.
+  [[nodiscard]] std::int64_t num_bytes() const;
+
+  [[nodiscard]] std::optional<SlotLease> lease(const BucketQuery& query) override;
+  [[nodiscard]] const NodeInputs& padding_row(const SlotLease& lease) const override;
+  [[nodiscard]] StepStaging* staging(const SlotLease& lease) override;
+  void replay(const SlotLease& lease, const ModelInputsFromEngine& inputs,
+              BatchedModelOutput& outputs) override;
+  void release(const SlotLease& lease) noexcept override;
+
+ private:
+  /// What replays of a bucket give, as its captures gave it. Addresses are the same in all slots.
+  struct Bucket {
+    std::shared_ptr<const NodeInputs> row;  // of every lane
+    CgKey key;
+    std::vector<BatchedModelOutput::RowOutput> rows;
+    std::vector<std::int32_t> row_lanes;  // the lane that row i belongs to
+    std::uint64_t layout = 0;             // of the staged columns
+  };
+  /// A slot's columns, and its lease.
+  struct Slot {
+    std::unique_ptr<StepStaging> staging;
+    GraphLease lease;
+    bool is_used = false;  // since it was leased
+  };
+
+  void add_buckets(const BatchedGraphConfig& config);
+  [[nodiscard]] Slot& slot_of(const SlotLease& lease) {
+    return slots_[static_cast<std::size_t>(lease.slot)];
+  }
+  [[nodiscard]] SlotLease lease_of(const GraphLease& lease) const;
+  void take_outputs(Bucket& bucket, bool is_first_slot);
+
+  // CaptureClient
+  void prepare(std::size_t bucket, std::int32_t slot) override;
+  void enqueue() override;
+  void reset() noexcept override;
+
+  StreamRef stream_;
+  NodeSubmodule& submodule_;
+  StepRunner& resources_;
+  GraphRunner runner_;
+  std::vector<Bucket> buckets_;
+  std::vector<Slot> slots_;
+  std::optional<std::size_t> last_replayed_;
+
+  // Of the capture in progress.
+  SlotLease capture_lease_;
+  std::size_t captured_bucket_ = 0;
+  PaddedBatch padded_;
+  SubmoduleStep step_;
+  StepContext context_;
+  BatchedModelOutput outputs_;
+  bool declares_ = false;
+  bool is_admitted_ = false;
+};
+
+}  // namespace rigel

@@ -1,0 +1,24 @@
+#pragma once
+
+#include "graphs/bucket_table.h"
+
+#include <cstdint>
+
+namespace rigel {
+
+/// Who knows what a graph does. For each (bucket, slot): prepare, enqueue within the capture, reset. There is no warm-up run:
+/// algorithms, workspaces and kernel attributes are settled when the work is prepared at load. Any of the first two may throw,
+/// which costs the bucket and nothing else. Thread: the runner's.
+class CaptureClient {
+ public:
+  virtual ~CaptureClient() = default;
+
+  /// Plans and stages a step of this shape that consists of padding, at the addresses that replays of the slot will use.
+  virtual void prepare(std::size_t bucket, std::int32_t slot) = 0;
+  /// Enqueues that step on the runner's stream: a capture takes it down. Must not allocate, wait or copy pageable memory.
+  virtual void enqueue() = 0;
+  /// Lets go of what `prepare` took, whether the capture succeeded or not.
+  virtual void reset() noexcept = 0;
+};
+
+}  // namespace rigel

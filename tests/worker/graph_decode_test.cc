@@ -1,0 +1,286 @@
+// The decode step of a language model: captured and enqueued launch by launch, it gives the same bits.
+
+#include "model/language_model.h"
+#include "model/language_model_loader.h"
+#include "model/model_files.h"
+#include "tensor/copy.h"
+#include "tests/test_data.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <deque>
+#include <memory>
+#include <vector>
+
+namespace rigel {
+namespace {
+
+using ::testing::IsEmpty;
+using Names = LanguageModelNames;
+
+constexpr std::int32_t kMaxLanes = 8;
+constexpr std::int32_t kNumSteps = 20;  // over the edge of a page
+
+/// A token, and the bits of its log-probability where one was asked for.
+using Sampled = std::pair<std::int32_t, std::uint32_t>;
+using Texts = std::vector<std::vector<Sampled>>;  // by request
+
+struct DecodeCase {
+  std::vector<std::int32_t> capture_sizes = {};  // none: no captured steps
+  DeviceOrder order = DeviceOrder::kAscending;
+  std::int32_t num_requests = 1;
+  bool with_logprobs = false;
+  bool with_penalties = false;
+  bool poisons = false;  // NaN in every buffer between steps
+};
+
+const ModelFiles& files() {
+  static const ModelFiles kFiles = open_model_files(testing::test_data() / "tiny/llama-untied");
+  return kFiles;
+}
+
+/// A loaded model whose engine is driven step by step.
+class Decoder {
+ public:
+  explicit Decoder(const DecodeCase& what) : what_(what) {
+    DeviceOptions options;
+    options.order = what.order;
+    options.seed = 3;
+    options.num_threads = 2;
+    device_ = Device::open(options);
+    model_ = load_language_model(
+        *device_, files(),
+        {.dtype = Dtype::kF32,
+         .max_length = 128,
+         .max_lanes = kMaxLanes,
+         .max_tokens = 64,
+         .kv_cache_bytes = 1 << 20,
+         .capture = what.capture_sizes.empty() ? CaptureMode::kNever : CaptureMode::kAtLoad,
+         .decode_batch_sizes = what.capture_sizes},
+        nullptr);
+    for (std::int32_t row = 0; row < what.num_requests; ++row) {
+      add_request(row);
+    }
+  }
+  Engine& engine() { return *model_.engine; }
+  RequestInfo& info(std::size_t request) { return infos_[request]; }
+
+  Texts run() {
+    Texts texts(infos_.size());
+    prefill();
+    append(engine().complete(), texts);
+    for (std::int32_t step = 1; step < kNumSteps; ++step) {
+      if (what_.poisons) {
+        poison();
+      }
+      decode(step);
+      append(engine().complete(), texts);
+    }
+    return texts;
+  }
+  void decode(std::int32_t step) {
+    batch_.clear();
+    batch_.walk = Names::kDecode;
+    const NodeInputs* row = engine().submodule().uniform_row_inputs(Names::kDecode);
+    for (const RequestInfo& info : infos_) {
+      batch_.add(info.handle, info, *row).set(Names::kDecodeLoop, step);
+    }
+    ASSERT_TRUE(engine().launch(batch_).ok());
+  }
+  void prefill() {
+    batch_.clear();
+    batch_.walk = Names::kMixed;
+    for (const RequestInfo& info : infos_) {
+      std::vector<std::int32_t> ids;
+      for (std::int32_t index = 0; index < info.num_prompt_tokens; ++index) {
+        ids.push_back(3 + (info.handle.row * 7 + index * 5) % 50);
+      }
+      auto row = std::make_unique<ArNodeInputs>();
+      row->walk = Names::kPrefill;
+      row->input_ids = Tensor::copy_of(std::span<const std::int32_t>(ids));
+      row->input_seq_len = info.num_prompt_tokens;
+      batch_.add(info.handle, info, {}, std::move(row));
+    }
+    ASSERT_TRUE(engine().launch(batch_).ok());
+  }
+  /// Page `page` of every layer.
+  [[nodiscard]] std::vector<std::uint8_t> page(std::int32_t page) {
+    std::vector<std::uint8_t> bytes;
+    for (std::int32_t layer = 0; layer < model_.kv_cache->config().num_layers; ++layer) {
+      const DeviceView view = model_.kv_cache->layer(layer).select(0, page);
+      const PinnedBuffer host(*device_, view.num_bytes());
+      copy(engine().stream(), host.view(Dtype::kF32, {view.num_elements()}),
+           ConstDeviceView(view.reshape({view.num_elements()})));
+      engine().stream().synchronize();
+      const auto* begin = reinterpret_cast<const std::uint8_t*>(host.raw());
+      bytes.insert(bytes.end(), begin, begin + view.num_bytes());
+    }
+    return bytes;
+  }
+  [[nodiscard]] std::int32_t num_pages() const { return model_.kv_cache->config().num_pages; }
+  [[nodiscard]] std::int64_t free_device_bytes() const { return device_->free_memory_bytes(); }
+
+ private:
+  void add_request(std::int32_t row) {
+    RequestInfo& info = infos_.emplace_back();
+    info.handle = {row, 1};
+    info.num_prompt_tokens = 1 + row % 5;
+    info.max_tokens = 100;
+    info.max_length = 128;
+    info.seed = 17 + static_cast<std::uint64_t>(row);
+    info.sampling.temperature = row % 3 == 0 ? 0.0f : 1.0f;
+    info.sampling.num_logprobs = what_.with_logprobs && row % 2 == 0 ? row % 4 : -1;
+    info.sampling.min_tokens = 8;
+    info.sampling.stop_token_ids = {5, 6, 7};
+    if (what_.with_penalties && row % 2 == 1) {
+      info.sampling.repetition_penalty = 1.3f;
+      info.sampling.presence_penalty = 0.5f;
+      info.sampling.logit_bias = {{9, 1.5f}, {10, -2.0f}};
+    }
+    engine().add_request(info);
+  }
+  void append(const HostRows& rows, Texts& texts) const {
+    const auto tokens = rows.find(Names::kNewToken).span<const std::int32_t>();
+    const ConstHostView logprobs = rows.find(Names::kChosenLogprob);
+    for (std::size_t request = 0; request < infos_.size(); ++request) {
+      const auto row = static_cast<std::size_t>(rows.row_of(infos_[request].handle));
+      const bool asks = infos_[request].sampling.num_logprobs >= 0;
+      texts[request].emplace_back(
+          tokens[row], asks ? std::bit_cast<std::uint32_t>(logprobs.span<const float>()[row]) : 0);
+    }
+  }
+  void poison() {
+    const auto& model = dynamic_cast<const LanguageModel&>(engine().submodule());
+    const TransformerBuffers& buffers = model.buffers();
+    for (const DeviceBuffer* buffer :
+         {&buffers.ids, &buffers.angles, &buffers.residual, &buffers.normed, &buffers.qkv,
+          &buffers.attention, &buffers.decode_workspace, &buffers.gate_up, &buffers.gated,
+          &buffers.head_residual, &buffers.head_normed, &buffers.logits}) {
+      fill_bytes(engine().stream(), buffer->view(Dtype::kU8, {buffer->num_bytes()}), 0xFF);
+    }
+  }
+
+  DecodeCase what_;
+  std::unique_ptr<Device> device_;
+  LoadedLanguageModel model_;
+  std::deque<RequestInfo> infos_;
+  ExecutingBatch batch_;
+};
+
+class GraphDecode : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (!Device::available()) {
+      GTEST_SKIP() << "no device";
+    }
+  }
+  static Texts eager(DecodeCase what) {
+    what.capture_sizes = {};
+    what.poisons = false;
+    what.order = DeviceOrder::kAscending;
+    return Decoder(what).run();
+  }
+  static void expect_same(const DecodeCase& what) {
+    SCOPED_TRACE(::testing::Message() << what.num_requests << " requests, largest capture "
+                                      << what.capture_sizes.back());
+    Decoder captured(what);
+    EXPECT_EQ(captured.run(), eager(what));
+    EXPECT_THAT(captured.engine().graph_misses().all(), IsEmpty());
+    ASSERT_NE(captured.engine().captures(), nullptr);
+    EXPECT_THAT(captured.engine().captures()->runner().failures(), IsEmpty());
+    EXPECT_TRUE(captured.engine().captures()->last_replayed().has_value());
+  }
+};
+
+TEST_F(GraphDecode, T_CG_3_every_batch_and_every_padding_gives_the_bits_of_the_eager_step) {
+  for (std::int32_t num_requests = 1; num_requests <= kMaxLanes; ++num_requests) {
+    for (std::int32_t size = num_requests; size <= kMaxLanes; ++size) {
+      expect_same({.capture_sizes = {size}, .num_requests = num_requests});
+    }
+  }
+}
+
+TEST_F(GraphDecode, T_CG_3_logprobs_penalties_and_biases_are_captured_too) {
+  for (const std::int32_t num_requests : {1, 2, 5, 8}) {
+    expect_same({.capture_sizes = {8},
+                 .num_requests = num_requests,
+                 .with_logprobs = true,
+                 .with_penalties = true});
+    expect_same(
+        {.capture_sizes = {1, 2, 4, 8}, .num_requests = num_requests, .with_penalties = true});
+  }
+}
+
+TEST_F(GraphDecode, T_CG_4_garbage_in_workspaces_and_padding_changes_nothing) {
+  for (const std::int32_t num_requests : {1, 3, 7}) {
+    expect_same({.capture_sizes = {8},
+                 .num_requests = num_requests,
+                 .with_logprobs = true,
+                 .with_penalties = true,
+                 .poisons = true});
+  }
+}
+
+TEST_F(GraphDecode, T_CG_12_nodes_in_any_order_that_the_edges_allow_give_the_same) {
+  for (const DeviceOrder order : {DeviceOrder::kDescending, DeviceOrder::kRandom}) {
+    expect_same({.capture_sizes = {4}, .order = order, .num_requests = 3});
+  }
+}
+
+TEST_F(GraphDecode, T_KV_5_padding_writes_no_page) {
+  Decoder decoder({.capture_sizes = {8}, .num_requests = 3});
+  const std::int32_t last = decoder.num_pages() - 1;
+  const auto sink_before = decoder.page(0);
+  const auto last_before = decoder.page(last);
+  std::ignore = decoder.run();
+  EXPECT_EQ(decoder.page(0), sink_before);
+  EXPECT_EQ(decoder.page(last), last_before);
+}
+
+TEST_F(GraphDecode, T_CG_8_replays_take_no_device_memory) {
+  Decoder decoder({.capture_sizes = {1, 2, 4}, .num_requests = 3});
+  decoder.prefill();
+  std::ignore = decoder.engine().complete();
+  decoder.decode(1);
+  std::ignore = decoder.engine().complete();
+  const std::int64_t before = decoder.free_device_bytes();
+  for (std::int32_t step = 2; step < 100; ++step) {
+    decoder.decode(step);
+    std::ignore = decoder.engine().complete();
+  }
+  EXPECT_EQ(decoder.free_device_bytes(), before);
+}
+
+TEST_F(GraphDecode,
+       T_CG_1_a_request_with_more_biases_than_there_is_room_runs_eagerly_and_is_counted) {
+  Decoder decoder({.capture_sizes = {4}, .num_requests = 2});
+  for (std::int32_t index = 0; index < 400; ++index) {
+    decoder.info(1).sampling.logit_bias.emplace_back(index % 60, 0.0f);
+  }
+  decoder.prefill();
+  std::ignore = decoder.engine().complete();
+  decoder.decode(1);
+  std::ignore = decoder.engine().complete();
+  const auto& misses = decoder.engine().graph_misses().all();
+  ASSERT_EQ(misses.size(), 1U);
+  EXPECT_EQ(misses[0].walk, Names::kDecode);
+  EXPECT_EQ(misses[0].reason, GraphMissReason::kOverflow);
+}
+
+TEST(DecodeBatchSizes, T_CG_1_are_dense_where_padding_costs_and_sparse_where_captures_do) {
+  const std::vector<std::int32_t> cuda = default_decode_batch_sizes(/*is_cuda=*/true, 512);
+  EXPECT_EQ(cuda.size(), 3U + 32U + 16U);
+  EXPECT_EQ((std::vector<std::int32_t>(cuda.begin(), cuda.begin() + 6)),
+            (std::vector<std::int32_t>{1, 2, 4, 8, 16, 24}));
+  EXPECT_EQ(cuda[35], 272);
+  EXPECT_EQ(cuda.back(), 512);
+  EXPECT_EQ(default_decode_batch_sizes(/*is_cuda=*/true, 5),
+            (std::vector<std::int32_t>{1, 2, 4, 5}));
+  EXPECT_EQ(default_decode_batch_sizes(/*is_cuda=*/false, 100).size(), 64U);
+  EXPECT_EQ(default_decode_batch_sizes(/*is_cuda=*/false, 1), (std::vector<std::int32_t>{1}));
+}
+
+}  // namespace
+}  // namespace rigel
