@@ -8,6 +8,9 @@ namespace rigel {
 /// The walks, loop and signals of a language model: a prompt is prefilled, then one token a step is decoded in a loop. Both
 /// run together in a mixed step, decode lanes first.
 struct LanguageModelNames {
+  static constexpr NodeId kNode{0};
+  static constexpr PartitionId kPartition{0};
+
   static constexpr WalkId kPrefill{0};
   static constexpr WalkId kDecode{1};
   static constexpr WalkId kMixed{2};

@@ -7,6 +7,7 @@
 #include "worker/request.h"
 #include "worker/service.h"
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <cstdint>
@@ -22,8 +23,7 @@ using Clock = std::chrono::steady_clock;
 struct alignas(64) RequestState {
   enum class Phase : std::uint8_t {
     kWaiting,    // no row yet
-    kPrefill,    // its tokens are being put into the cache
-    kDecode,     // one token a step
+    kRunning,    // in a walk
     kPreempted,  // has a row, lost its pages; starts over when there is room
   };
 
@@ -72,10 +72,9 @@ struct alignas(64) RequestState {
   [[nodiscard]] std::int32_t num_launched_tokens() const {
     return info.num_generated + num_pending;
   }
-  /// Whether another decode step is due. A stop that is known ahead costs no step; a stop token may cost one.
-  [[nodiscard]] bool may_decode() const {
-    return phase == Phase::kDecode && num_launched_tokens() < info.max_tokens &&
-           info.num_prompt_tokens + num_launched_tokens() < info.max_length;
+  /// Tokens that it can have at most: its own limit, and what the context leaves it.
+  [[nodiscard]] std::int32_t max_generated() const {
+    return std::min(info.max_tokens, info.max_length - info.num_prompt_tokens);
   }
 };
 

@@ -1,5 +1,6 @@
 #include "worker/scheduler.h"
 
+#include "model/language_model_names.h"
 #include "tensor/error.h"
 #include "worker/token_budget.h"
 
@@ -25,10 +26,6 @@ void Scheduler::remove(RequestState& request) {
   std::erase(running_, &request);
 }
 
-bool Scheduler::is_active(const RequestState& request) const {
-  return request.phase == Phase::kPrefill || request.phase == Phase::kDecode;
-}
-
 std::int32_t Scheduler::pages_wanted(const RequestState& request) const {
   const std::int32_t wanted = kv_cache_.config().pages_for(request.num_tokens()) + 1;
   return std::min(wanted, kv_cache_.arena().capacity());
@@ -38,11 +35,11 @@ bool Scheduler::pages_suffice(const RequestState& request) const {
   std::int32_t promised = 0;
   bool anybody_active = false;
   for (const RequestState* other : running_) {
-    if (!is_active(*other)) {
+    if (other->phase != Phase::kRunning) {
       continue;
     }
     anybody_active = true;
-    if (other->phase == Phase::kPrefill) {
+    if (other->info.walk == LanguageModelNames::kPrefill) {
       promised += std::max(0, pages_wanted(*other) - kv_cache_.num_pages(other->handle()));
     }
   }
@@ -55,7 +52,7 @@ RequestState* Scheduler::resume_next() {
   if (next == running_.end() || !pages_suffice(**next)) {
     return nullptr;
   }
-  (*next)->phase = Phase::kPrefill;
+  (*next)->phase = Phase::kRunning;
   return *next;
 }
 
@@ -69,54 +66,38 @@ RequestState* Scheduler::admit_next() {
   RequestState& request = *waiting_.front();
   waiting_.pop_front();
   table_.assign_row(request);
-  request.phase = Phase::kPrefill;
+  request.phase = Phase::kRunning;
   request.admission_number = ++num_admitted_;
   running_.push_back(&request);
   return &request;
 }
 
-std::span<const Scheduler::Share> Scheduler::next_step() {
+std::span<const Scheduler::Share> Scheduler::share_prompts(std::span<const RequestHandle> prompts,
+                                                           std::int32_t num_decoding) {
   shares_.clear();
-  prefilling_.clear();
+  prompts_.clear();
   needs_.clear();
-  for (RequestState* request : running_) {
-    if (request->may_decode()) {
-      shares_.push_back({request, 1});
-    } else if (request->phase == Phase::kPrefill) {
-      prefilling_.push_back(request);
-      needs_.push_back(request->num_tokens() - request->num_computed);
-    }
+  for (const RequestHandle handle : prompts) {
+    prompts_.push_back(table_.find(handle));
   }
-  if (prefilling_.empty() && shares_.size() > static_cast<std::size_t>(config_.max_decode_lanes)) {
-    take_turns();
+  std::ranges::sort(prompts_, {}, &RequestState::admission_number);
+  for (const RequestState* request : prompts_) {
+    needs_.push_back(request->num_tokens() - request->num_computed);
   }
-  const std::int32_t budget =
-      config_.max_num_batched_tokens - static_cast<std::int32_t>(shares_.size());
-  fair_shares(needs_, budget, grants_);
-  for (std::size_t index = 0; index < prefilling_.size(); ++index) {
+  fair_shares(needs_, config_.max_num_batched_tokens - num_decoding, grants_);
+  for (std::size_t index = 0; index < prompts_.size(); ++index) {
     if (grants_[index] > 0) {
-      shares_.push_back({prefilling_[index], grants_[index]});
+      shares_.push_back({prompts_[index], grants_[index]});
     }
   }
   return shares_;
-}
-
-/// Keeps as many lanes as make all parts alike, behind those that had the turn before.
-void Scheduler::take_turns() {
-  const std::size_t most = static_cast<std::size_t>(config_.max_decode_lanes);
-  const std::size_t num_parts = (shares_.size() + most - 1) / most;
-  const std::size_t size = (shares_.size() + num_parts - 1) / num_parts;
-  next_turn_ %= shares_.size();
-  std::ranges::rotate(shares_, shares_.begin() + static_cast<std::ptrdiff_t>(next_turn_));
-  shares_.resize(size);
-  next_turn_ += size;
 }
 
 RequestState* Scheduler::preempt_newest() {
   RequestState* newest = nullptr;
   std::size_t num_active = 0;
   for (RequestState* request : running_) {
-    if (is_active(*request)) {
+    if (request->phase == Phase::kRunning) {
       newest = request;
       ++num_active;
     }

@@ -5,7 +5,6 @@
 
 #include <cstdint>
 #include <deque>
-#include <limits>
 #include <span>
 #include <vector>
 
@@ -13,11 +12,10 @@ namespace rigel {
 
 struct SchedulerConfig {
   std::int32_t max_num_batched_tokens = 0;  // a step's tokens; at least the number of rows
-  std::int32_t max_decode_lanes =
-      std::numeric_limits<std::int32_t>::max();  // of a step without prompts: what captures hold
 };
 
-/// Decides which requests run in the next step and with how many tokens each: first come, first served.
+/// Decides which requests have a row and pages, and how many of their tokens each prompt brings to a step: first come, first
+/// served. Who could run at all is known to the walks.
 ///
 /// A waiting request is admitted when a row is free and the pages of its prompt plus one are; pages are then taken as it
 /// grows. When they run out the newest running request is preempted, so the oldest always goes on. Thread: worker.
@@ -41,9 +39,10 @@ class Scheduler {
   /// Gives a row to the next waiting request; null where there is none, no row or too few pages. The caller opens the row in
   /// the engine before it asks again. Nobody overtakes a preempted request.
   RequestState* admit_next();
-  /// The next step: decode lanes first, then prompts under the token budget, shared max-min fairly. Empty: nothing can run.
-  /// Where there are no prompts and more decode lanes than a step may have, equal parts of them take turns.
-  [[nodiscard]] std::span<const Share> next_step();
+  /// The parts of these prompts in a step that decodes `num_decoding` tokens: what is left of the budget, shared max-min
+  /// fairly, in order of admission.
+  [[nodiscard]] std::span<const Share> share_prompts(std::span<const RequestHandle> prompts,
+                                                     std::int32_t num_decoding);
   /// The newest running request, which now starts over; the caller restarts it in the engine. Null where at most one runs.
   /// Requires that no step is in flight.
   RequestState* preempt_newest();
@@ -52,8 +51,6 @@ class Scheduler {
   [[nodiscard]] std::span<RequestState* const> running() const { return running_; }
 
  private:
-  void take_turns();
-  [[nodiscard]] bool is_active(const RequestState& request) const;
   [[nodiscard]] bool pages_suffice(const RequestState& request) const;
   [[nodiscard]] std::int32_t pages_wanted(const RequestState& request) const;
 
@@ -64,13 +61,11 @@ class Scheduler {
   std::vector<RequestState*> running_;  // in order of admission
   std::uint64_t num_admitted_ = 0;
 
-  // Scratch of next_step.
+  // Scratch of share_prompts.
   std::vector<Share> shares_;
-  std::vector<RequestState*> prefilling_;
+  std::vector<RequestState*> prompts_;
   std::vector<std::int32_t> needs_;
   std::vector<std::int32_t> grants_;
-
-  std::size_t next_turn_ = 0;  // the decode lane that the next part begins with
 };
 
 }  // namespace rigel

@@ -1,6 +1,6 @@
 #include "worker/worker.h"
 
-#include "model/language_model_names.h"
+#include "model/language_model_walks.h"
 #include "tensor/error.h"
 
 #include <algorithm>
@@ -35,23 +35,26 @@ void merge_entries(std::vector<std::pair<std::int32_t, float>>& biases) {
 Worker::Worker(std::unique_ptr<Engine> engine, KvCache& kv_cache, const WorkerConfig& config,
                Dispatcher& dispatcher)
     : engine_(std::move(engine)),
+      decode_row_(engine_->submodule().uniform_row_inputs(Names::kDecode)),
+      max_decode_lanes_(static_cast<std::size_t>(
+          engine_->max_batch_size(Names::kDecode).value_or(config.num_rows))),
       kv_cache_(kv_cache),
       config_(config),
       dispatcher_(dispatcher),
       table_(config.num_rows),
-      scheduler_(
-          table_, kv_cache,
-          {.max_num_batched_tokens = config.max_num_batched_tokens,
-           .max_decode_lanes =
-               engine_->max_batch_size(LanguageModelNames::kDecode).value_or(config.num_rows)}),
+      program_(compile_language_model()),
+      walks_(program_, config.num_rows),
+      scheduler_(table_, kv_cache, {config.max_num_batched_tokens}),
       idle_clock_(engine_->stream().device()),
-      stops_row_(static_cast<std::size_t>(config.num_rows), 0) {
+      ends_row_(static_cast<std::size_t>(config.num_rows), 0) {
+  RIGEL_CHECK(decode_row_ != nullptr, "a language model's decode lanes share a row of inputs");
   engine_->set_clock(&clock_);
   const auto num_rows = static_cast<std::size_t>(config.num_rows);
   views_.reserve(num_rows);
   for (FlyingStep& step : steps_) {
     step.lanes.reserve(num_rows);
     step.batch.reserve(num_rows);
+    step.decode_infos.reserve(num_rows);
   }
   dispatcher_.reserve(num_rows);
   if (const StepCaptures* captures = engine_->captures()) {
@@ -189,6 +192,7 @@ void Worker::accept(Submission submission) {
 void Worker::admit() {
   while (RequestState* request = scheduler_.resume_next()) {
     reuse_prefix(*request);
+    signal_text_inputs(request->handle());
   }
   while (RequestState* request = scheduler_.admit_next()) {
     open_row(*request);
@@ -204,8 +208,12 @@ void Worker::open_row(RequestState& request) {
   request.admitted = Clock::now();
   metrics_.queue_time.observe(
       std::chrono::duration<double>(request.admitted - request.arrived).count());
+  request.info.walk = Names::kPrefill;
+  request.info.partition = Names::kPartition;
   engine_->add_request(request.info);
+  walks_.add_request(request.handle(), Names::kPartition, Names::kPrefill);
   reuse_prefix(request);
+  signal_text_inputs(request.handle());
   request.num_cached_tokens = request.num_computed;
 }
 
@@ -258,6 +266,7 @@ void Worker::finish(RequestState& request, FinishReason reason, std::string erro
       keep_prefix(request);
     }
     engine_->remove_request(handle);
+    walks_.remove_request(handle);
   }
   table_.release(request, last_touch);
   num_unfinished_.fetch_sub(1, std::memory_order_relaxed);
@@ -273,7 +282,8 @@ void Worker::finish_failed() {
   }
 }
 
-void Worker::fail_step(const FlyingStep& step, const std::string& error) {
+void Worker::fail_step(FlyingStep& step, const std::string& error) {
+  abandon_speculation(step);
   for (const FlyingLane& lane : step.lanes) {
     if (RequestState* request = table_.find(lane.handle)) {
       finish(*request, FinishReason::kError, error);
@@ -318,7 +328,7 @@ void Worker::end_turn(bool launched, bool completed) {
   if (config_.step_log != nullptr) {
     const ExecutingBatch& batch = step_of(engine_->last_launched()).batch;
     config_.step_log->record({.num_lanes = launched ? batch.size() : 0,
-                              .decodes_only = launched && batch.walk == LanguageModelNames::kDecode,
+                              .decodes_only = launched && batch.walk == Names::kDecode,
                               .seconds = seconds,
                               .costs = thread_costs()});
   }

@@ -3,6 +3,8 @@
 #include "engine/engine.h"
 #include "engine/executing_batch.h"
 #include "engine/step_clock.h"
+#include "model/language_model_names.h"
+#include "model/walk/program.h"
 #include "worker/dispatcher.h"
 #include "worker/idle_clock.h"
 #include "worker/mailbox.h"
@@ -11,6 +13,8 @@
 #include "worker/scheduler.h"
 #include "worker/sleeper.h"
 #include "worker/step_log.h"
+#include "worker/walk_columns.h"
+#include "worker/walk_runtime.h"
 
 #include <array>
 #include <atomic>
@@ -87,11 +91,26 @@ class Worker {
     bool ends_prompt = false;
     std::optional<PromptScoring> scoring = {};  // of the lane's tokens, where they are a prompt's
   };
-  /// A step from its schedule to its completion.
+  /// A step from its schedule to its completion. Lanes: those that continue from the step in front, those that decode
+  /// otherwise, prompts.
   struct FlyingStep {
     ExecutingBatch batch;
     std::vector<FlyingLane> lanes;  // in batch order
+    std::vector<RequestInfo*> decode_infos;
+    std::vector<RequestHandle> prompt_ends;  // prompts whose last part this is
+    std::size_t num_continuing = 0;
+    std::size_t num_decoding = 0;              // continuing ones included
+    std::optional<SpeculationId> speculation;  // of the continuing ones, until it is settled
+
+    void clear();
+    [[nodiscard]] std::span<const RequestHandle> decoding() const {
+      return batch.handles().first(num_decoding);
+    }
   };
+
+  using Names = LanguageModelNames;
+  static constexpr WalkNode kPrefillNode{Names::kPrefill, Names::kNode};
+  static constexpr WalkNode kDecodeNode{Names::kDecode, Names::kNode};
 
   void run();
   // The verbs of one step, in the order of the loop.
@@ -109,15 +128,24 @@ class Worker {
   void reuse_prefix(RequestState& request);
   void keep_prefix(RequestState& request);
   [[nodiscard]] FlyingStep& step_of(Epoch epoch) { return steps_[epoch % steps_.size()]; }
-  void build_step(FlyingStep& step, std::span<const Scheduler::Share> shares);
-  static void add_prefill_lane(FlyingStep& step, const Scheduler::Share& share);
+  void build_step(FlyingStep& step);
+  void add_decode_lanes(FlyingStep& step);
+  void add_decode_lane(FlyingStep& step, RequestHandle handle, bool continues);
+  void add_prompt_lanes(FlyingStep& step);
+  static void add_prompt_lane(FlyingStep& step, const Scheduler::Share& share);
   void prepare_step(FlyingStep& step);
+  void abandon_speculation(FlyingStep& step);
+  void put_back(FlyingStep& step);
   [[nodiscard]] bool make_room(const AdmitOutcome& refusal);
-  void after_launch(const FlyingStep& step);
+  void after_launch(FlyingStep& step);
+  void signal_text_inputs(RequestHandle handle);
+  void begin_decode(RequestState& request);
   void take_scores(const FlyingStep& step, const HostRows& rows);
   void find_stops(const FlyingStep& step, const HostRows& rows);
+  void advance_walks(const FlyingStep& step);
+  void mark_ended(RequestHandle handle);
   void take_tokens(const HostRows& rows);
-  void take_token(RequestState& request, std::int32_t token, bool stops, const HostRows& rows,
+  void take_token(RequestState& request, std::int32_t token, bool ends, const HostRows& rows,
                   std::size_t row);
   void take_logprobs(const HostRows& rows, std::size_t row, int num_top, StepOutput& output);
   void end_prompts(const FlyingStep& step);
@@ -126,15 +154,20 @@ class Worker {
   [[nodiscard]] StepOutput& output_of(RequestState& request);
   void finish(RequestState& request, FinishReason reason, std::string error);
   void finish_failed();
-  void fail_step(const FlyingStep& step, const std::string& error);
+  void fail_step(FlyingStep& step, const std::string& error);
   void fail_everything(const std::string& error);
   void update_gauges();
 
   std::unique_ptr<Engine> engine_;
+  const NodeInputs* decode_row_;  // of every lane that decodes
+  std::size_t max_decode_lanes_;  // of a step
+  std::size_t turn_ = 0;          // the waiting row that decodes first where they are more
   KvCache& kv_cache_;
   WorkerConfig config_;
   Dispatcher& dispatcher_;
   RequestTable table_;
+  walk::Program program_;
+  WalkRuntime walks_;
   Scheduler scheduler_;
   WorkerMetrics metrics_;
   std::array<FlyingStep, Engine::kMaxInFlight> steps_;  // by epoch
@@ -147,7 +180,17 @@ class Worker {
   std::vector<RequestView> views_;
   std::span<const LoopStop> stops_;  // of the step that is being completed
   std::vector<RequestFailure> failures_;
-  std::vector<std::uint8_t> stops_row_;  // by row, during take_tokens
+  std::vector<std::uint8_t> ends_row_;  // by row: ends with the step that is being completed
+  std::vector<RequestHandle> ended_;    // those rows
+
+  // Columns between the worker and its walks.
+  ReadyNodes ready_;
+  SpeculatedRows continuing_;
+  std::vector<std::uint32_t> refused_;
+  std::vector<std::uint32_t> wasted_;
+  std::vector<LoopStop> stopped_;
+  RouteOutput routed_;
+
   bool shutting_down_ = false;
   std::atomic<bool> healthy_{true};
   std::atomic<std::int64_t> num_unfinished_{0};

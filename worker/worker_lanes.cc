@@ -1,16 +1,23 @@
 // The worker's way from a schedule to a launched step.
 
-#include "model/language_model_names.h"
 #include "tensor/error.h"
+#include "worker/spec_rows.h"
 #include "worker/worker.h"
 
 #include <algorithm>
+#include <tuple>
 #include <utility>
 
 namespace rigel {
 
-using Phase = RequestState::Phase;
-using Names = LanguageModelNames;
+void Worker::FlyingStep::clear() {
+  batch.clear();
+  lanes.clear();
+  decode_infos.clear();
+  prompt_ends.clear();
+  num_continuing = 0;
+  num_decoding = 0;
+}
 
 bool Worker::launch_step() {
   FlyingStep& step = step_of(engine_->last_launched() + 1);
@@ -18,8 +25,9 @@ bool Worker::launch_step() {
   do {
     clock_.enter(StepPhase::kBuild);
     try {
-      build_step(step, scheduler_.next_step());
+      build_step(step);
       if (step.batch.empty()) {
+        put_back(step);
         return false;
       }
       idle_clock_.before_launch(engine_->stream(), engine_->last_launched() + 1);
@@ -28,6 +36,7 @@ bool Worker::launch_step() {
         idle_clock_.after_launch(engine_->stream(), engine_->last_launched());
       }
     } catch (const DeviceError& error) {
+      abandon_speculation(step);
       fail_everything(error.what());
       return false;
     } catch (const std::exception& error) {
@@ -35,8 +44,11 @@ bool Worker::launch_step() {
       fail_step(step, error.what());
       return false;
     }
-    if (!outcome.ok() && !make_room(outcome)) {
-      return false;
+    if (!outcome.ok()) {
+      put_back(step);
+      if (!make_room(outcome)) {
+        return false;
+      }
     }
   } while (!outcome.ok());
   clock_.enter(StepPhase::kSettle);
@@ -59,44 +71,81 @@ bool Worker::make_room(const AdmitOutcome& refusal) {
   metrics_.num_preemptions.add(1);
   keep_prefix(*victim);
   engine_->restart_request(victim->handle());
+  victim->info.walk = Names::kPrefill;
+  walks_.set_walk(victim->handle(), Names::kPrefill);
   return true;
 }
 
-void Worker::build_step(FlyingStep& step, std::span<const Scheduler::Share> shares) {
-  step.batch.clear();
-  step.lanes.clear();
+void Worker::build_step(FlyingStep& step) {
+  step.clear();
+  add_decode_lanes(step);
+  add_prompt_lanes(step);
+}
+
+/// Rows of the step in flight go on from it, one step ahead of its values; the others decode from what is there. Where they
+/// are more than a step may have they take turns: those that wait come first, and the longest in the step in front stay out.
+void Worker::add_decode_lanes(FlyingStep& step) {
   step.batch.walk = Names::kDecode;
-  const NodeInputs* decode_row = engine_->submodule().uniform_row_inputs(Names::kDecode);
-  for (const Scheduler::Share& share : shares) {
-    RequestState& request = *share.request;
-    if (request.phase == Phase::kDecode) {
-      step.batch.add(request.handle(), request.info, *decode_row)
-          .set(Names::kDecodeLoop, request.num_launched_tokens());
-      step.lanes.push_back({.handle = request.handle(), .num_tokens = 1, .samples = true});
-      continue;
-    }
-    const bool ends_prompt = request.num_computed + share.num_tokens == request.num_tokens();
-    add_prefill_lane(step, share);
-    step.lanes.push_back(
-        {.handle = request.handle(),
-         .num_tokens = share.num_tokens,
-         .samples = ends_prompt && request.info.max_tokens > 0,
-         .ends_prompt = ends_prompt,
-         .scoring = request.info.num_generated == 0 ? request.info.scoring : std::nullopt});
-    step.batch.walk = Names::kMixed;
+  walks_.ready_nodes(nullptr, kDecodeNode, std::nullopt, ready_);
+  const std::size_t num_waiting = ready_.handles.size();
+  if (num_waiting > max_decode_lanes_) {
+    turn_ %= num_waiting;
+    std::ranges::rotate(ready_.handles,
+                        ready_.handles.begin() + static_cast<std::ptrdiff_t>(turn_));
+    ready_.handles.resize(max_decode_lanes_);
+    turn_ += max_decode_lanes_;
   }
-  if (step.batch.walk == Names::kMixed) {
+  const std::size_t room = max_decode_lanes_ - ready_.handles.size();
+  if (engine_->num_in_flight() > 0 && room > 0) {
+    const FlyingStep& in_front = step_of(engine_->last_launched());
+    const std::span<const RequestHandle> decoding = in_front.decoding();
+    walks_.speculate(kDecodeNode, Names::kNode, decoding.last(std::min(room, decoding.size())),
+                     table_.num_rows(), {}, continuing_);
+    step.speculation = continuing_.id;
+    for (const RequestHandle handle : continuing_.handles) {
+      add_decode_lane(step, handle, /*continues=*/true);
+    }
+    step.num_continuing = step.batch.size();
+  }
+  std::ignore = walks_.pop(kDecodeNode, ready_.handles, /*check_ready=*/false);
+  for (const RequestHandle handle : ready_.handles) {
+    add_decode_lane(step, handle, /*continues=*/false);
+  }
+  step.num_decoding = step.batch.size();
+}
+
+void Worker::add_decode_lane(FlyingStep& step, RequestHandle handle, bool continues) {
+  RequestState& request = *table_.find(handle);
+  LoopCounters& counters = step.batch.add(handle, request.info, *decode_row_);
+  counters = loop_counter_snapshot(request.info, Names::kDecodeLoop, continues);
+  step.lanes.push_back({.handle = handle, .num_tokens = 1, .samples = true});
+  step.decode_infos.push_back(&request.info);
+}
+
+void Worker::add_prompt_lanes(FlyingStep& step) {
+  walks_.ready_nodes(nullptr, kPrefillNode, std::nullopt, ready_);
+  if (ready_.handles.empty()) {
+    return;
+  }
+  for (const Scheduler::Share& share :
+       scheduler_.share_prompts(ready_.handles, static_cast<std::int32_t>(step.num_decoding))) {
+    const RequestHandle handle = share.request->handle();
+    std::ignore = walks_.pop(kPrefillNode, {&handle, 1}, /*check_ready=*/false);
+    add_prompt_lane(step, share);
+  }
+  if (step.batch.size() > step.num_decoding) {
     prepare_step(step);
   }
 }
 
-void Worker::add_prefill_lane(FlyingStep& step, const Scheduler::Share& share) {
+void Worker::add_prompt_lane(FlyingStep& step, const Scheduler::Share& share) {
   RequestState& request = *share.request;
   if (request.whole_row == nullptr) {
     request.settle_tokens();
     request.prefill_signals.assign(
         Names::kTextInputs, {Tensor::copy_of(std::span<const std::int32_t>(request.tokens))});
   }
+  const bool ends_prompt = request.num_computed + share.num_tokens == request.num_tokens();
   InputMetadata metadata;
   metadata.loop_counters.set(Names::kDecodeLoop, request.num_launched_tokens());
   step.batch.add(request.handle(), request.info, std::move(metadata),
@@ -105,12 +154,18 @@ void Worker::add_prefill_lane(FlyingStep& step, const Scheduler::Share& share) {
                             .whole_row = &request.whole_row,
                             .start = request.num_computed,
                             .end = request.num_computed + share.num_tokens});
+  step.lanes.push_back(
+      {.handle = request.handle(),
+       .num_tokens = share.num_tokens,
+       .samples = ends_prompt && request.info.max_tokens > 0,
+       .ends_prompt = ends_prompt,
+       .scoring = request.info.num_generated == 0 ? request.info.scoring : std::nullopt});
 }
 
 void Worker::prepare_step(FlyingStep& step) {
   engine_->prepare_inputs(step.batch);
   finish_failed();
-  // Lanes that failed left the batch, which kept its order.
+  // Prompts that failed left the batch, which kept its order.
   const std::span<const RequestHandle> handles = step.batch.handles();
   std::size_t kept = 0;
   std::erase_if(step.lanes, [&](const FlyingLane& lane) {
@@ -118,23 +173,68 @@ void Worker::prepare_step(FlyingStep& step) {
     kept += stays ? 1 : 0;
     return !stays;
   });
-  const bool prefills = std::ranges::any_of(
-      step.batch.sources(), [](const LaneSource& source) { return source.whole_row != nullptr; });
-  step.batch.walk = prefills ? Names::kMixed : Names::kDecode;
+  step.batch.walk = step.batch.size() > step.num_decoding ? Names::kMixed : Names::kDecode;
 }
 
-void Worker::after_launch(const FlyingStep& step) {
+void Worker::abandon_speculation(FlyingStep& step) {
+  if (step.speculation) {
+    walks_.abandon(*step.speculation, {}, refused_);
+    step.speculation.reset();
+  }
+}
+
+/// The step is not launched: its requests are where they were.
+void Worker::put_back(FlyingStep& step) {
+  abandon_speculation(step);
+  const std::span<const RequestHandle> popped = step.batch.handles().subspan(step.num_continuing);
+  const std::size_t num_decoding = step.num_decoding - step.num_continuing;
+  walks_.push_back(kDecodeNode, popped.first(num_decoding));
+  walks_.push_back(kPrefillNode, popped.subspan(num_decoding));
+}
+
+void Worker::after_launch(FlyingStep& step) {
   metrics_.graphs.count(*engine_);
-  for (const FlyingLane& lane : step.lanes) {
+  if (step.speculation) {
+    walks_.commit(*step.speculation, {}, {}, refused_);
+    step.speculation.reset();
+  }
+  for (std::size_t index = 0; index < step.lanes.size(); ++index) {
+    const FlyingLane& lane = step.lanes[index];
     RequestState& request = *table_.find(lane.handle);
     request.num_computed += lane.num_tokens;
-    if (lane.samples) {
-      ++request.num_pending;
-      request.phase = Phase::kDecode;
-      request.whole_row.reset();
-      request.prefill_signals.clear();
+    request.num_pending += lane.samples ? 1 : 0;
+    if (index < step.num_decoding) {
+      continue;
+    }
+    if (!lane.ends_prompt) {
+      walks_.push_back(kPrefillNode, {&lane.handle, 1});
+      continue;
+    }
+    step.prompt_ends.push_back(lane.handle);
+    request.whole_row.reset();
+    request.prefill_signals.clear();
+    if (request.num_launched_tokens() < request.max_generated()) {
+      begin_decode(request);
     }
   }
+}
+
+/// The signal alone: a prompt's tokens stand in the request, and a decode lane's token is on the device.
+void Worker::signal_text_inputs(RequestHandle handle) {
+  WalkInput input{handle, Names::kNode, Names::kTextInputs, {}};
+  walks_.ingest({&input, 1}, /*can_buffer=*/false, /*is_streaming=*/false, refused_);
+}
+
+/// The prompt's last part is launched; the loop goes on behind it, without waiting for its token.
+void Worker::begin_decode(RequestState& request) {
+  const RequestHandle handle = request.handle();
+  RequestInfo* const info = &request.info;
+  info->walk = Names::kDecode;
+  walks_.set_walk(handle, Names::kDecode);
+  walks_.set_loop(handle, Names::kDecode, Names::kDecodeLoop, request.max_generated(),
+                  request.num_launched_tokens());
+  walks_.update_loop_counters(Names::kDecode, {&handle, 1}, {&info, 1});
+  signal_text_inputs(handle);
 }
 
 }  // namespace rigel

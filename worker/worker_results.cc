@@ -1,6 +1,5 @@
 // The worker's way from a completed step to its requests.
 
-#include "model/language_model_names.h"
 #include "tensor/error.h"
 #include "worker/row_results.h"
 #include "worker/worker.h"
@@ -8,8 +7,6 @@
 #include <algorithm>
 
 namespace rigel {
-
-using Names = LanguageModelNames;
 
 void Worker::complete_step() {
   const FlyingStep& step = step_of(engine_->last_completed() + 1);
@@ -20,11 +17,19 @@ void Worker::complete_step() {
     if (const auto idle = idle_clock_.idle_before(engine_->last_completed())) {
       metrics_.gpu_idle.observe(*idle);
     }
+    // A lane whose request has ended meanwhile was computed for nothing, and takes no part in what follows.
+    walks_.land(kDecodeNode, step.decoding(), wasted_);
+    walks_.land(kPrefillNode, step.prompt_ends, wasted_);
     find_stops(step, rows);
+    advance_walks(step);
     clock_.enter(StepPhase::kRoute);
     take_scores(step, rows);
     take_tokens(rows);
     end_prompts(step);
+    for (const RequestHandle handle : ended_) {
+      ends_row_[static_cast<std::size_t>(handle.row)] = 0;
+    }
+    ended_.clear();
   } catch (const DeviceError& error) {
     fail_everything(error.what());
   }
@@ -84,15 +89,37 @@ void Worker::find_stops(const FlyingStep& step, const HostRows& rows) {
   finish_failed();
 }
 
+/// The walks take in what the step has done. A decode loop ends where the step was its last, or with a stop; a stop after the
+/// prompt's own token comes before the first iteration.
+void Worker::advance_walks(const FlyingStep& step) {
+  walks_.stop_loops(kDecodeNode, stops_, stopped_);
+  for (const LoopStop& stop : stops_) {
+    if (stop.loop == Names::kDecodeLoop) {
+      mark_ended(stop.handle);
+    }
+  }
+  for (const auto& [node, handles] : {std::pair(kDecodeNode, step.decoding()),
+                                      std::pair(kPrefillNode, std::span(step.prompt_ends))}) {
+    walks_.route({node, handles, {}}, routed_);
+    for (const RequestHandle handle : routed_.finished_walks) {
+      mark_ended(handle);
+    }
+  }
+  walks_.update_loop_counters(Names::kDecode, step.decoding(), step.decode_infos);
+}
+
+void Worker::mark_ended(RequestHandle handle) {
+  std::uint8_t& ends = ends_row_[static_cast<std::size_t>(handle.row)];
+  if (ends == 0) {
+    ends = 1;
+    ended_.push_back(handle);
+  }
+}
+
 void Worker::take_tokens(const HostRows& rows) {
   const ConstHostView tokens = rows.find(Names::kNewToken);
   if (!tokens.defined()) {
     return;
-  }
-  for (const LoopStop& stop : stops_) {
-    if (stop.loop == Names::kDecodeLoop) {
-      stops_row_[static_cast<std::size_t>(stop.handle.row)] = 1;
-    }
   }
   const auto* token = tokens.data<std::int32_t>();
   std::int64_t num_taken = 0;
@@ -100,18 +127,15 @@ void Worker::take_tokens(const HostRows& rows) {
     if (RequestState* request = table_.find(rows.handles[row])) {
       --request->num_pending;
       num_taken += token[row] >= 0 ? 1 : 0;
-      const bool stops = stops_row_[static_cast<std::size_t>(rows.handles[row].row)] != 0;
-      take_token(*request, token[row], stops, rows, row);
+      const bool ends = ends_row_[static_cast<std::size_t>(rows.handles[row].row)] != 0;
+      take_token(*request, token[row], ends, rows, row);
     }
   }
   count_latencies();
   metrics_.generation_tokens.add(num_taken);
-  for (const LoopStop& stop : stops_) {
-    stops_row_[static_cast<std::size_t>(stop.handle.row)] = 0;
-  }
 }
 
-void Worker::take_token(RequestState& request, std::int32_t token, bool stops, const HostRows& rows,
+void Worker::take_token(RequestState& request, std::int32_t token, bool ends, const HostRows& rows,
                         std::size_t row) {
   if (token < 0) {
     finish(request, FinishReason::kError, "the model gave no finite logits for this request");
@@ -128,7 +152,7 @@ void Worker::take_token(RequestState& request, std::int32_t token, bool stops, c
   if (const int count = request.info.sampling.num_logprobs; count >= 0) {
     take_logprobs(rows, row, count, output);
   }
-  if (stops) {
+  if (ends) {
     const auto& stop_ids = request.info.sampling.stop_token_ids;
     const bool met_stop_token = request.info.num_generated > request.info.sampling.min_tokens &&
                                 std::ranges::find(stop_ids, token) != stop_ids.end();

@@ -1,0 +1,53 @@
+#include "model/language_model_walks.h"
+
+#include "model/language_model_names.h"
+#include "tensor/error.h"
+
+#include <string_view>
+#include <utility>
+
+namespace rigel {
+
+namespace {
+
+using Names = LanguageModelNames;
+
+constexpr const char* kNode = "LLM";
+constexpr const char* kTextInputs = "text_inputs";
+constexpr const char* kNewToken = "new_token";
+
+template <class Id>
+void intern(NameTable<Id>& table, std::string_view name, Id expected) {
+  RIGEL_CHECK(table.intern(name) == expected, "'{}' is not id {} of its kind", name,
+              static_cast<int>(expected));
+}
+
+}  // namespace
+
+walk::Definition language_model_definition() {
+  const walk::Edge to_client{
+      .signal = kNewToken, .next_node = walk::kEmitToClient, .modality = walk::Modality::kText};
+  const walk::Edge to_itself{.signal = kNewToken, .next_node = kNode, .input = kTextInputs};
+  const walk::Node prefill{.name = kNode, .inputs = {kTextInputs}, .outputs = {to_client}};
+  const walk::Node decode{
+      .name = kNode, .inputs = {kTextInputs}, .outputs = {to_itself, to_client}};
+  return {
+      .walks = {{"prefill", prefill},
+                {"decode", walk::Loop{.name = "decode_loop", .sections = {decode}}}},
+      .partitions = {{.name = "text", .walks = {"prefill", "decode"}, .initial_walk = "prefill"}},
+      .connections = {}};
+}
+
+walk::Program compile_language_model() {
+  walk::Names names;
+  intern(names.nodes, kNode, Names::kNode);
+  intern(names.partitions, "text", Names::kPartition);
+  intern(names.walks, "prefill", Names::kPrefill);
+  intern(names.walks, "decode", Names::kDecode);
+  intern(names.loops, "decode_loop", Names::kDecodeLoop);
+  intern(names.signals, kTextInputs, Names::kTextInputs);
+  intern(names.signals, kNewToken, Names::kNewToken);
+  return walk::compile(language_model_definition(), std::move(names));
+}
+
+}  // namespace rigel
