@@ -87,9 +87,7 @@ std::span<const Scheduler::Share> Scheduler::next_step() {
       needs_.push_back(request->num_tokens() - request->num_computed);
     }
   }
-  if (prefilling_.empty() && shares_.size() > static_cast<std::size_t>(config_.max_decode_lanes)) {
-    take_turns();
-  }
+  const std::size_t num_decoding = shares_.size();
   const std::int32_t budget =
       config_.max_num_batched_tokens - static_cast<std::int32_t>(shares_.size());
   fair_shares(needs_, budget, grants_);
@@ -97,6 +95,10 @@ std::span<const Scheduler::Share> Scheduler::next_step() {
     if (grants_[index] > 0) {
       shares_.push_back({prefilling_[index], grants_[index]});
     }
+  }
+  if (shares_.size() == num_decoding &&
+      num_decoding > static_cast<std::size_t>(config_.max_decode_lanes)) {
+    take_turns();
   }
   return shares_;
 }

@@ -120,7 +120,10 @@ void Worker::prepare_step(FlyingStep& step) {
   });
   const bool prefills = std::ranges::any_of(
       step.batch.sources(), [](const LaneSource& source) { return source.whole_row != nullptr; });
-  step.batch.walk = prefills ? Names::kMixed : Names::kDecode;
+  // With more decode lanes than a captured step has, it stays what it was scheduled as.
+  const bool is_split = static_cast<std::int32_t>(step.batch.size()) >
+                        engine_->max_batch_size(Names::kDecode).value_or(config_.num_rows);
+  step.batch.walk = prefills || is_split ? Names::kMixed : Names::kDecode;
 }
 
 void Worker::after_launch(const FlyingStep& step) {
