@@ -30,6 +30,7 @@ StepCaptures::StepCaptures(StreamRef stream, NodeSubmodule& submodule, StepRunne
       submodule_(submodule),
       resources_(resources),
       runner_(stream, options.num_slots),
+      scratch_(static_cast<std::size_t>(options.staging_bytes)),
       context_(stream) {
   constexpr auto kStepsInFlight = static_cast<std::int32_t>(Engine::kMaxInFlight);
   RIGEL_CHECK(options.num_slots >= kStepsInFlight,
@@ -148,7 +149,7 @@ void StepCaptures::prepare(std::size_t bucket, std::int32_t slot) {
   step_.reset();
   outputs_.reset();
   context_.staging = slots_[static_cast<std::size_t>(slot)].staging.get();
-  context_.staging->reset();
+  context_.staging->reset(scratch_.data());
   context_.slot = slot;
   BatchColumns nobody;
   nobody.walk = capture_lease_.bucket.walk;

@@ -10,6 +10,7 @@
 #include "graphs/graph_runner.h"
 #include "tensor/buffer.h"
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -97,6 +98,7 @@ class StepCaptures final : public CapturedSteps, private CaptureClient {
   std::optional<std::size_t> last_replayed_;
 
   // Of the capture in progress.
+  std::vector<std::byte> scratch_;  // takes the columns: steps in flight may be reading the slot's
   SlotLease capture_lease_;
   std::size_t captured_bucket_ = 0;
   PaddedBatch padded_;
