@@ -2,6 +2,7 @@
 
 #include "engine/contract/engine_inputs.h"
 #include "engine/engine.h"
+#include "tensor/copy.h"
 #include "tensor/error.h"
 
 #include <algorithm>
@@ -29,6 +30,7 @@ StepCaptures::StepCaptures(StreamRef stream, NodeSubmodule& submodule, StepRunne
       submodule_(submodule),
       resources_(resources),
       runner_(stream, options.num_slots),
+      scratch_(static_cast<std::size_t>(options.staging_bytes)),
       context_(stream) {
   constexpr auto kStepsInFlight = static_cast<std::int32_t>(Engine::kMaxInFlight);
   RIGEL_CHECK(options.num_slots >= kStepsInFlight,
@@ -41,7 +43,9 @@ StepCaptures::StepCaptures(StreamRef stream, NodeSubmodule& submodule, StepRunne
   }
   for (std::int32_t slot = 0; slot < options.num_slots; ++slot) {
     slots_.push_back(
-        {std::make_unique<StepStaging>(stream.device(), options.staging_bytes), {}, false});
+        {.staging = std::make_unique<StepStaging>(stream.device(), options.staging_bytes),
+         .rows = PinnedBuffer(stream.device(), options.row_bytes),
+         .lease = {}});
   }
 }
 
@@ -53,14 +57,15 @@ void StepCaptures::add_buckets(const BatchedGraphConfig& config) {
                  .num_tokens = config.row->input_seq_len * num_lanes,
                  .key = config.key.number()},
                 BucketKind::kBatched, aliases);
-    buckets_.push_back({.row = config.row, .key = config.key, .rows = {}, .row_lanes = {}});
+    buckets_.push_back(
+        {.row = config.row, .key = config.key, .rows = {}, .row_offsets = {}, .row_lanes = {}});
   }
 }
 
 std::int64_t StepCaptures::num_bytes() const {
   std::int64_t total = runner_.num_bytes();
   for (const Slot& slot : slots_) {
-    total += slot.staging->capacity_bytes();
+    total += slot.staging->capacity_bytes();  // the row blocks are the host's
   }
   return total;
 }
@@ -120,9 +125,15 @@ void StepCaptures::replay(const SlotLease& lease, const ModelInputsFromEngine& i
     }
   }
   const auto all_rows = static_cast<std::int64_t>(bucket.row_lanes.size());
-  for (const BatchedModelOutput::RowOutput& output : bucket.rows) {
+  for (std::size_t index = 0; index < bucket.rows.size(); ++index) {
+    const BatchedModelOutput::RowOutput& output = bucket.rows[index];
     const bool is_by_row = output.rows.rank() > 0 && output.rows.dim(0) == all_rows;
-    outputs.add_rows(output.signal, is_by_row ? output.rows.slice(0, 0, num_rows) : output.rows);
+    const ConstDeviceView rows = is_by_row ? output.rows.slice(0, 0, num_rows) : output.rows;
+    ConstHostView host_rows;
+    if (const std::int64_t offset = bucket.row_offsets[index]; offset != kNotTaken) {
+      host_rows = slot.rows.view(rows.dtype(), rows.shape(), offset);
+    }
+    outputs.add_rows(output.signal, rows, host_rows);
   }
 }
 
@@ -138,7 +149,7 @@ void StepCaptures::prepare(std::size_t bucket, std::int32_t slot) {
   step_.reset();
   outputs_.reset();
   context_.staging = slots_[static_cast<std::size_t>(slot)].staging.get();
-  context_.staging->reset();
+  context_.staging->reset(scratch_.data());
   context_.slot = slot;
   BatchColumns nobody;
   nobody.walk = capture_lease_.bucket.walk;
@@ -167,31 +178,55 @@ void StepCaptures::enqueue() {
                                      .states = {},
                                      .captured = true};
   submodule_.forward(inputs, outputs_);
-  take_outputs(buckets_[captured_bucket_], capture_lease_.slot == 0);
+  check_outputs();
+  take_outputs(buckets_[captured_bucket_],
+               enqueue_row_copies(slots_[static_cast<std::size_t>(capture_lease_.slot)].rows));
 }
 
-/// The lane of a row is found by its handle: lane i of a capture is padding of row -1 - i.
-void StepCaptures::take_outputs(Bucket& bucket, bool is_first_slot) {
+void StepCaptures::check_outputs() const {
   RIGEL_CHECK(outputs_.requests().empty() && outputs_.packed().empty() &&
                   outputs_.stop_rows() == StopRows::kNone,
               "a captured forward of walk {} gives tensors by request or by batch; it may give row "
               "outputs only",
               static_cast<int>(capture_lease_.bucket.walk));
+}
+
+/// Places of the row outputs in the slot's row block, and the copies there.
+std::vector<std::int64_t> StepCaptures::enqueue_row_copies(const PinnedBuffer& target) const {
+  constexpr std::int64_t kAlignment = 64;
+  std::vector<std::int64_t> offsets;
+  std::int64_t used = 0;
+  for (const BatchedModelOutput::RowOutput& output : outputs_.row_outputs()) {
+    const std::int64_t num_bytes = output.rows.num_bytes();
+    if (used + num_bytes > target.num_bytes()) {
+      offsets.push_back(kNotTaken);
+      continue;
+    }
+    copy(stream_, target.view(output.rows.dtype(), output.rows.shape(), used), output.rows);
+    offsets.push_back(used);
+    used += (num_bytes + kAlignment - 1) / kAlignment * kAlignment;
+  }
+  return offsets;
+}
+
+/// The lane of a row is found by its handle: lane i of a capture is padding of row -1 - i.
+void StepCaptures::take_outputs(Bucket& bucket, std::vector<std::int64_t> row_offsets) {
   std::vector<std::int32_t> lanes;
   for (const RequestHandle handle : outputs_.row_handles()) {
     lanes.push_back(-1 - handle.row);
   }
   RIGEL_CHECK(std::ranges::is_sorted(lanes),
-              "the rows of a captured forward of {} lanes are not "
-              "in the order of its lanes",
+              "the rows of a captured forward of {} lanes are not in the order of its lanes",
               capture_lease_.bucket.num_lanes);
-  if (is_first_slot) {
+  if (capture_lease_.slot == 0) {
     bucket.rows.assign(outputs_.row_outputs().begin(), outputs_.row_outputs().end());
+    bucket.row_offsets = std::move(row_offsets);
     bucket.row_lanes = std::move(lanes);
     bucket.layout = context_.staging->layout();
     return;
   }
-  RIGEL_CHECK(bucket.row_lanes == lanes && bucket.layout == context_.staging->layout(),
+  RIGEL_CHECK(bucket.row_lanes == lanes && bucket.row_offsets == row_offsets &&
+                  bucket.layout == context_.staging->layout(),
               "slot {} of {} lanes was captured with other columns or rows than slot 0",
               capture_lease_.slot, capture_lease_.bucket.num_lanes);
 }

@@ -8,7 +8,9 @@
 #include "engine/step_context.h"
 #include "engine/step_runner.h"
 #include "graphs/graph_runner.h"
+#include "tensor/buffer.h"
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -19,10 +21,13 @@ namespace rigel {
 struct CaptureOptions {
   std::int32_t num_slots = 2;      // double buffers; at least as many as steps in flight
   std::int64_t staging_bytes = 0;  // of the columns of the largest captured step
+  std::int64_t row_bytes =
+      0;  // of its row outputs, which a replay takes to the host; more are copied by themselves
 };
 
-/// The captured steps of one node: the copy of the staged columns, and all that the submodule's forward enqueues. A slot's
-/// columns lie at the same addresses in every bucket, so all buckets share one staging block a slot.
+/// The captured steps of one node: the copy of the staged columns, all that the submodule's forward enqueues, and the copies of
+/// its row outputs to the host. So a step is two driver calls, the replay and its event. A slot's columns and rows lie at the
+/// same addresses in every bucket, so all buckets share one staging block and one row block a slot.
 ///
 /// A bucket is captured over padding lanes alone, planned like any step under a lease; so nothing of a request is touched, and
 /// resources give what varies in size its fixed place. Thread: worker.
@@ -50,17 +55,22 @@ class StepCaptures final : public CapturedSteps, private CaptureClient {
   void release(const SlotLease& lease) noexcept override;
 
  private:
-  /// What replays of a bucket give, as its captures gave it. Addresses are the same in all slots.
+  static constexpr std::int64_t kNotTaken = -1;
+
+  /// What replays of a bucket give, as its captures gave it. Addresses on the device are the same in all slots.
   struct Bucket {
     std::shared_ptr<const NodeInputs> row;  // of every lane
     CgKey key;
     std::vector<BatchedModelOutput::RowOutput> rows;
+    std::vector<std::int64_t>
+        row_offsets;  // of each of `rows` in a slot's row block; kNotTaken: it is not there
     std::vector<std::int32_t> row_lanes;  // the lane that row i belongs to
     std::uint64_t layout = 0;             // of the staged columns
   };
-  /// A slot's columns, and its lease.
+  /// A slot's columns and rows, and its lease.
   struct Slot {
     std::unique_ptr<StepStaging> staging;
+    PinnedBuffer rows;
     GraphLease lease;
     bool is_used = false;  // since it was leased
   };
@@ -70,7 +80,9 @@ class StepCaptures final : public CapturedSteps, private CaptureClient {
     return slots_[static_cast<std::size_t>(lease.slot)];
   }
   [[nodiscard]] SlotLease lease_of(const GraphLease& lease) const;
-  void take_outputs(Bucket& bucket, bool is_first_slot);
+  void check_outputs() const;
+  [[nodiscard]] std::vector<std::int64_t> enqueue_row_copies(const PinnedBuffer& target) const;
+  void take_outputs(Bucket& bucket, std::vector<std::int64_t> row_offsets);
 
   // CaptureClient
   void prepare(std::size_t bucket, std::int32_t slot) override;
@@ -86,6 +98,7 @@ class StepCaptures final : public CapturedSteps, private CaptureClient {
   std::optional<std::size_t> last_replayed_;
 
   // Of the capture in progress.
+  std::vector<std::byte> scratch_;  // takes the columns: steps in flight may be reading the slot's
   SlotLease capture_lease_;
   std::size_t captured_bucket_ = 0;
   PaddedBatch padded_;

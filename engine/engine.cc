@@ -118,6 +118,7 @@ HostRows Engine::complete() {
   for (Resource* resource : runner_.order()) {
     resource->collect(epoch);
   }
+  host_rows_.settle(epoch);
   return host_rows_.rows(epoch);
 }
 

@@ -4,6 +4,7 @@
 #include "tensor/error.h"
 
 #include <algorithm>
+#include <cstring>
 
 namespace rigel {
 
@@ -32,6 +33,7 @@ void HostRowRing::begin(Epoch epoch, std::int64_t num_forwards) {
   entry.handles.clear();
   entry.buffers.clear();
   entry.targets.clear();
+  entry.arrivals.clear();
   for (Block& block : entry.blocks) {
     block.used = 0;
   }
@@ -46,7 +48,14 @@ void HostRowRing::stage(StreamRef stream, const BatchedModelOutput& outputs) {
     target.source = nullptr;
   }
   for (const BatchedModelOutput::RowOutput& output : outputs.row_outputs()) {
-    stage_rows(stream, entry, output.signal, output.rows, first_row);
+    if (output.host_rows.defined() && entry.num_forwards == 1) {
+      const HostView target = take(entry, output.rows.dtype(), output.rows.shape());
+      entry.buffers.push_back({output.signal, target});
+      entry.targets.push_back({target, nullptr});
+      entry.arrivals.push_back({target, output.host_rows});
+    } else {
+      stage_rows(stream, entry, output.signal, output.rows, first_row);
+    }
   }
   const BatchedModelOutput::CheckStopInput stop_input = outputs.get_check_stop_input();
   if (const auto* const* buffers = std::get_if<const StopBuffers*>(&stop_input)) {
@@ -112,6 +121,15 @@ HostView HostRowRing::take(Entry& entry, Dtype dtype, const Shape& shape) {
   const HostView view(block->memory.raw() + block->used, dtype, shape);
   block->used += num_bytes;
   return view;
+}
+
+void HostRowRing::settle(Epoch epoch) {
+  Entry& entry = entries_[epoch % kNumEntries];
+  for (const Arrival& arrival : entry.arrivals) {
+    std::memcpy(arrival.target.raw(), arrival.source.raw(),
+                static_cast<std::size_t>(arrival.source.num_bytes()));
+  }
+  entry.arrivals.clear();
 }
 
 HostRows HostRowRing::rows(Epoch epoch) const {

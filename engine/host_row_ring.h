@@ -31,6 +31,9 @@ class HostRowRing {
   /// shape. Grows its memory where the step needs more.
   void stage(StreamRef stream, const BatchedModelOutput& outputs);
 
+  /// Step `epoch` has completed: rows that its forward took to the host itself are taken out of its memory, which a later
+  /// step will use.
+  void settle(Epoch epoch);
   /// The rows of step `epoch`.
   [[nodiscard]] HostRows rows(Epoch epoch) const;
 
@@ -44,6 +47,11 @@ class HostRowRing {
     HostView rows;
     const std::byte* source = nullptr;  // what the forward being staged copies there
   };
+  /// Rows of a forward that takes them to the host itself.
+  struct Arrival {
+    HostView target;
+    ConstHostView source;
+  };
   struct Entry {
     Epoch epoch = 0;
     std::int64_t num_forwards = 0;
@@ -51,6 +59,7 @@ class HostRowRing {
     std::vector<RequestHandle> handles;
     std::vector<HostRows::Buffer> buffers;
     std::vector<Target> targets;  // of the buffers
+    std::vector<Arrival> arrivals;
   };
 
   void stage_rows(StreamRef stream, Entry& entry, SignalId signal, const ConstDeviceView& rows,

@@ -12,7 +12,8 @@ constexpr std::int64_t kColumnAlignment = 16;
 StepStaging::StepStaging(Device& device, std::int64_t capacity_bytes)
     : host_(device, capacity_bytes),
       device_(device, capacity_bytes),
-      capacity_bytes_(capacity_bytes) {}
+      capacity_bytes_(capacity_bytes),
+      written_(host_.raw()) {}
 
 std::int64_t StepStaging::carve(std::int64_t num_bytes) {
   const std::int64_t offset = used_bytes_;

@@ -27,19 +27,22 @@ class StepStaging {
   StepStaging(Device& device, std::int64_t capacity_bytes);
 
   /// Starts a new step.
-  void reset() {
+  void reset() { reset(host_.raw()); }
+  /// Starts a step that is captured and not run: its columns have the places that they will have, but the host writes them
+  /// to `scratch`, of the same capacity, because a step in flight may still be reading the block itself.
+  void reset(std::byte* scratch) {
     used_bytes_ = 0;
     sent_bytes_ = 0;
     layout_ = 0;
+    written_ = scratch;
   }
 
   /// A column of `count` elements, 16-byte aligned, with undefined contents. Throws CheckError when the block is full.
   template <class T>
   [[nodiscard]] StagedColumn<T> column(std::int64_t count) {
     const std::int64_t offset = carve(count * static_cast<std::int64_t>(sizeof(T)));
-    return {
-        std::span<T>(reinterpret_cast<T*>(host_.raw() + offset), static_cast<std::size_t>(count)),
-        ConstDeviceView(device_.raw() + offset, dtype_of<T>, {count})};
+    return {std::span<T>(reinterpret_cast<T*>(written_ + offset), static_cast<std::size_t>(count)),
+            ConstDeviceView(device_.raw() + offset, dtype_of<T>, {count})};
   }
 
   /// Enqueues one copy of the columns carved since the last one; a step whose lanes run one after the other makes several.
@@ -59,6 +62,7 @@ class StepStaging {
   std::int64_t used_bytes_ = 0;
   std::int64_t sent_bytes_ = 0;
   std::uint64_t layout_ = 0;
+  std::byte* written_ = nullptr;  // where the host writes
 };
 
 }  // namespace rigel

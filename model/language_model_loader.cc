@@ -71,6 +71,9 @@ std::int64_t staging_bytes(const KvCacheConfig& kv, const LanguageModelOptions& 
          std::int64_t{kv.num_pages} * 3 * 4 + 64 * 1024;
 }
 
+/// A lane's row outputs: its token, its log-probability, and 20 alternatives with theirs.
+constexpr std::int64_t kCapturedRowBytes = 4 + 4 + 20 * 8;
+
 /// Columns of a captured decode step, whose parts are all there whatever its lanes ask for.
 std::int64_t captured_staging_bytes(std::int32_t num_lanes) {
   constexpr std::int64_t kBytesALane = 512;
@@ -145,7 +148,8 @@ LoadedLanguageModel load_language_model(Device& device, const ModelFiles& files,
   }
   const CaptureOptions captures{
       .num_slots = options.graph_slots,
-      .staging_bytes = captured.empty() ? 0 : captured_staging_bytes(captured.back())};
+      .staging_bytes = captured.empty() ? 0 : captured_staging_bytes(captured.back()),
+      .row_bytes = captured.empty() ? 0 : captured.back() * kCapturedRowBytes + 1024};
   auto model = std::make_unique<LanguageModel>(device, config, std::move(gemm), std::move(weights),
                                                limits, std::move(captured));
   loaded.gemm = model->gemm_description();

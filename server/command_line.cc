@@ -263,6 +263,7 @@ void add_inspect(CLI::App& app, CommandLine& line) {
       *app.add_subcommand("inspect", "what a model holds and the memory it takes here");
   add_model(inspect, line.inspect.model);
   inspect.add_flag("--json", line.inspect.json, "one JSON object");
+  inspect.add_flag("--graph", line.inspect.graph, "the captured steps and what they consist of");
   add_engine_options(inspect, line);
   inspect.callback([&line] {
     line.command = [&line] {

@@ -33,8 +33,15 @@ class LocalServiceImpl final : public LocalService {
     const LanguageModelOptions model_options = language_model_options(options, device_->is_cuda());
     LoadedLanguageModel model = load_language_model(*device_, files, model_options, progress);
     max_length_ = model.max_length;
-    description_ = {device_->name(), std::string(name_of(model_options.dtype)), model.gemm,
-                    model.memory, capture_failures(model.engine->captures())};
+    description_ = {device_->name(),
+                    std::string(name_of(model_options.dtype)),
+                    model.gemm,
+                    model.memory,
+                    {},
+                    {}};
+    if (const StepCaptures* captures = model.engine->captures()) {
+      describe_captures(captures->runner());
+    }
     const WorkerConfig config{.one_step_ahead = options.async_scheduling,
                               .num_rows = model_options.max_lanes,
                               .max_num_batched_tokens = model_options.max_tokens,
@@ -87,15 +94,16 @@ class LocalServiceImpl final : public LocalService {
   static constexpr int kMaxLogprobs = 20;
   static constexpr std::size_t kMaxLogitEntries = 1024;
 
-  static std::vector<std::string> capture_failures(const StepCaptures* captures) {
-    std::vector<std::string> failures;
-    if (captures != nullptr) {
-      for (const CaptureFailure& failure : captures->runner().failures()) {
-        failures.push_back(fmt::format("a step of {} lanes was not captured: {}",
-                                       failure.bucket.num_lanes, failure.message));
+  void describe_captures(const GraphRunner& runner) {
+    for (const CaptureFailure& failure : runner.failures()) {
+      description_.capture_failures.push_back(fmt::format(
+          "a step of {} lanes was not captured: {}", failure.bucket.num_lanes, failure.message));
+    }
+    for (std::size_t bucket = 0; bucket < runner.buckets().size(); ++bucket) {
+      if (runner.buckets().is_enabled(bucket)) {
+        description_.graphs.push_back(runner.manifest(bucket));
       }
     }
-    return failures;
   }
 
   static std::vector<std::int32_t> end_ids(const ModelFiles& files) {

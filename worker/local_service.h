@@ -1,5 +1,6 @@
 #pragma once
 
+#include "graphs/graph_runner.h"
 #include "model/checkpoint/weight_reader.h"
 #include "model/model_files.h"
 #include "text/tokenizer.h"
@@ -18,6 +19,7 @@ struct ServiceDescription {
   std::string gemm;  // which code multiplies
   std::vector<std::pair<std::string, std::int64_t>> memory_bytes;
   std::vector<std::string> capture_failures;  // steps that will run launch by launch, and why
+  std::vector<GraphManifest> graphs;          // what was captured before serving
 };
 
 /// An inference service in this process: one device, one worker thread, one dispatcher thread.

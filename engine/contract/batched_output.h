@@ -35,6 +35,8 @@ class BatchedModelOutput {
   struct RowOutput {
     SignalId signal{};
     ConstDeviceView rows;  // (rows, ...): valid until the next forward of this node
+    /// The same rows on the host once the step has completed, where the forward takes them there itself.
+    ConstHostView host_rows = {};
   };
   using RowTensors = std::vector<std::pair<SignalId, Tensor>>;
   using Packed = std::vector<std::pair<std::string, Tensor>>;
@@ -42,7 +44,10 @@ class BatchedModelOutput {
   /// The stop buffers, even if there are none among them, or else the outputs by request.
   using CheckStopInput = std::variant<const StopBuffers*, const RequestOutputs*>;
 
-  void add_rows(SignalId signal, const ConstDeviceView& rows) { rows_.push_back({signal, rows}); }
+  void add_rows(SignalId signal, const ConstDeviceView& rows,
+                const ConstHostView& host_rows = ConstHostView()) {
+    rows_.push_back({signal, rows, host_rows});
+  }
   void set_row_handles(std::span<const RequestHandle> handles) {
     handles_.assign(handles.begin(), handles.end());
   }

@@ -32,7 +32,7 @@ constexpr std::array<PhaseColumn, 8> kPhases = {{{"build", StepPhase::kBuild},
                                                  {"route", StepPhase::kRoute}}};
 
 constexpr std::string_view kForward =
-    "synthetic transformer of one layer, eager: every kernel is enqueued, none runs";
+    "synthetic transformer of one layer, decode steps captured and replayed, no kernel runs";
 
 double phase_us(const StepCost& cost, StepPhase phase) {
   return cost.phase_us[static_cast<std::size_t>(phase)];

@@ -64,6 +64,7 @@ struct InspectOptions {
   std::string model;
   WorkerOptions worker;
   bool json = false;
+  bool graph = false;  // the captured steps, too
 };
 
 struct BenchThroughputOptions {

@@ -101,6 +101,23 @@ TEST_F(CaptureTest, T_CG_5_two_steps_in_flight_do_not_share_columns) {
   std::ignore = engine->complete();
 }
 
+TEST_F(CaptureTest, T_CG_12_a_capture_leaves_the_columns_of_steps_in_flight_alone) {
+  // Nothing runs before somebody waits: the replay reads its columns after the capture.
+  engine.reset();
+  allocator.reset();
+  stream_owner.reset();
+  DeviceOptions lazy;
+  lazy.mode = DeviceMode::kLazy;
+  device = Device::open(lazy);
+  stream_owner = std::make_unique<Stream>(*device);
+  allocator = std::make_unique<testing::CountingAllocator>(*device);
+  begin({1, 3});
+  ASSERT_TRUE(captures->capture_next());
+  ASSERT_TRUE(engine->launch(batch_of({2, 0})).ok());
+  ASSERT_TRUE(captures->capture_next());
+  EXPECT_THAT(values_of(engine->complete()), ElementsAre("2: 102", "0: 100"));
+}
+
 TEST_F(CaptureTest, T_EN_9_a_refused_step_leaves_its_slot_to_the_next) {
   captures->capture_all();
   ASSERT_TRUE(engine->launch(batch_of({0})).ok());  // slot 0, in flight from here on

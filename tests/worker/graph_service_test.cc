@@ -1,0 +1,150 @@
+// Captured steps in serving: which steps replay, and what is said of those that do not.
+
+#include "model/model_files.h"
+#include "tensor/device.h"
+#include "tests/test_data.h"
+#include "tests/worker/request_mix.h"
+#include "worker/local_service.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <set>
+#include <stdexcept>
+#include <thread>
+
+namespace rigel {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using testing::MixedRequest;
+using ::testing::Not;
+
+class GraphService : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (!Device::available()) {
+      GTEST_SKIP() << "no device";
+    }
+  }
+  static const ModelFiles& files() {
+    static const ModelFiles kFiles = open_model_files(testing::test_data() / "tiny/llama-untied");
+    return kFiles;
+  }
+  static WorkerOptions options() {
+    WorkerOptions options;
+    options.dtype = "float32";
+    options.num_threads = 1;
+    options.max_model_len = 128;
+    options.max_num_seqs = 8;
+    options.kv_cache_memory_bytes = 4 << 20;
+    return options;
+  }
+  static std::unique_ptr<LocalService> start(const WorkerOptions& options) {
+    return start_local_service(files(), nullptr, options, nullptr);
+  }
+  /// Eight requests at once, of 40 tokens each.
+  static void run(LocalService& service, int num_logprobs = -1) {
+    std::vector<MixedRequest> requests(8);
+    for (MixedRequest& mixed : requests) {
+      mixed.request.prompt = {5, 9, 11};
+      mixed.request.sampling.max_tokens = 40;
+      mixed.request.sampling.ignore_eos = true;
+      if (num_logprobs >= 0) {
+        mixed.request.sampling.logprobs = num_logprobs;
+      }
+    }
+    for (const auto& answer : testing::run_mix(service, requests, testing::Cancels::kIgnore)) {
+      EXPECT_EQ(answer.ids.size(), 40U) << answer.error;
+    }
+  }
+  static std::set<std::string> buckets(const ServiceMetrics& metrics) {
+    std::set<std::string> names;
+    for (const GraphReplayCount& replays : metrics.graph_replays) {
+      EXPECT_EQ(replays.walk, "decode");
+      names.insert(replays.bucket);
+    }
+    return names;
+  }
+};
+
+TEST_F(GraphService, T_CG_1_every_decode_step_of_a_model_replays) {
+  const auto service = start(options());
+  EXPECT_THAT(service->description().capture_failures, IsEmpty());
+  EXPECT_EQ(service->description().graphs.size(), 2U * 8U) << "with log-probabilities and without";
+  run(*service);
+  run(*service, /*num_logprobs=*/3);
+  const ServiceMetrics metrics = service->metrics();
+  EXPECT_THAT(metrics.graph_misses, IsEmpty());
+  EXPECT_TRUE(buckets(metrics).contains("8"));
+  EXPECT_TRUE(buckets(metrics).contains("8/logprobs"));
+}
+
+TEST_F(GraphService, T_CG_1_a_batch_above_the_largest_capture_is_split_and_never_eager) {
+  WorkerOptions few = options();
+  few.capture_sizes = {1, 3};
+  const auto service = start(few);
+  run(*service);
+  const ServiceMetrics metrics = service->metrics();
+  EXPECT_THAT(metrics.graph_misses, IsEmpty());
+  EXPECT_TRUE(buckets(metrics).contains("3"));
+}
+
+TEST_F(GraphService, T_CG_12_without_captured_steps_nothing_replays_and_nothing_is_missed) {
+  WorkerOptions eager = options();
+  eager.enforce_eager = true;
+  const auto service = start(eager);
+  run(*service);
+  EXPECT_THAT(service->metrics().graph_replays, IsEmpty());
+  EXPECT_THAT(service->metrics().graph_misses, IsEmpty());
+  EXPECT_THAT(service->description().graphs, IsEmpty());
+}
+
+TEST_F(GraphService, T_CG_12_lazy_captures_come_while_it_serves) {
+  WorkerOptions lazy = options();
+  lazy.capture = "lazy";
+  const auto service = start(lazy);
+  EXPECT_THAT(service->description().graphs, IsEmpty());
+  const auto num_misses = [&] {
+    std::uint64_t sum = 0;
+    for (const GraphMissCount& misses : service->metrics().graph_misses) {
+      EXPECT_EQ(misses.reason, "not_captured");
+      sum += misses.count;
+    }
+    return sum;
+  };
+  run(*service);
+  run(*service);  // every turn of the first has captured one
+  const std::uint64_t before = num_misses();
+  run(*service);
+  EXPECT_EQ(num_misses(), before);
+  EXPECT_THAT(service->metrics().graph_replays, Not(IsEmpty()));
+}
+
+TEST_F(GraphService, T_CG_1_options_that_cannot_be_are_refused_by_name) {
+  const auto error_of = [](const auto& change) -> std::string {
+    WorkerOptions wrong = options();
+    change(wrong);
+    try {
+      std::ignore = start(wrong);
+    } catch (const std::invalid_argument& error) {
+      return error.what();
+    }
+    return "";
+  };
+  EXPECT_THAT(error_of([](WorkerOptions& wrong) { wrong.capture = "never"; }),
+              HasSubstr("capture 'never' must be eager or lazy"));
+  EXPECT_THAT(error_of([](WorkerOptions& wrong) { wrong.graph_slots = 1; }),
+              HasSubstr("graph_slots must be between 2 and 4, got 1"));
+  EXPECT_THAT(error_of([](WorkerOptions& wrong) {
+                wrong.capture_sizes = {4, 2};
+              }),
+              HasSubstr("cudagraph_capture_sizes must be between 5 and 8, got 2"));
+  EXPECT_THAT(error_of([](WorkerOptions& wrong) { wrong.capture_sizes = {9}; }),
+              HasSubstr("cudagraph_capture_sizes must be between 1 and 8, got 9"));
+}
+
+}  // namespace
+}  // namespace rigel
