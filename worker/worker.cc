@@ -32,21 +32,18 @@ void merge_entries(std::vector<std::pair<std::int32_t, float>>& biases) {
 
 }  // namespace
 
-Worker::Worker(std::unique_ptr<Engine> engine, KvCache& kv_cache, const WorkerConfig& config,
-               Dispatcher& dispatcher)
+Worker::Worker(Device& device, std::unique_ptr<Engine> engine, KvCache* kv_cache,
+               const WorkerConfig& config, Dispatcher& dispatcher)
     : engine_(std::move(engine)),
-      decode_row_(engine_->submodule().uniform_row_inputs(Names::kDecode)),
       kv_cache_(kv_cache),
       config_(config),
       dispatcher_(dispatcher),
       table_(config.num_rows),
       program_(compile_language_model()),
-      walks_(program_, config.num_rows),
+      walks_(program_, engine_ != nullptr ? config.num_rows : 0),
       scheduler_(table_, kv_cache, {config.max_num_batched_tokens}),
-      idle_clock_(engine_->stream().device()),
+      idle_clock_(device),
       ends_row_(static_cast<std::size_t>(config.num_rows), 0) {
-  RIGEL_CHECK(decode_row_ != nullptr, "a language model's decode lanes share a row of inputs");
-  engine_->set_clock(&clock_);
   const auto num_rows = static_cast<std::size_t>(config.num_rows);
   views_.reserve(num_rows);
   for (FlyingStep& step : steps_) {
@@ -55,6 +52,28 @@ Worker::Worker(std::unique_ptr<Engine> engine, KvCache& kv_cache, const WorkerCo
     step.decode_infos.reserve(num_rows);
   }
   dispatcher_.reserve(num_rows);
+}
+
+Worker::Worker(std::unique_ptr<Engine> engine, KvCache& kv_cache, const WorkerConfig& config,
+               Dispatcher& dispatcher)
+    : Worker{engine->stream().device(), std::move(engine), &kv_cache, config, dispatcher} {
+  decode_row_ = engine_->submodule().uniform_row_inputs(Names::kDecode);
+  RIGEL_CHECK(decode_row_ != nullptr, "a language model's decode lanes share a row of inputs");
+  engine_->set_clock(&clock_);
+  begin();
+}
+
+Worker::Worker(CompositeModel model, const WorkerConfig& config, Dispatcher& dispatcher)
+    : Worker(model.stream->device(), /*engine=*/nullptr, /*kv_cache=*/nullptr, config, dispatcher) {
+  for (const auto& engine : model.engines) {
+    engine->set_clock(&clock_);
+  }
+  CompositeListener& listener = *this;
+  composite_ = std::make_unique<Composite>(std::move(model), table_, listener);
+  begin();
+}
+
+void Worker::begin() {
   thread_ = std::thread([this] { run(); });
 }
 
@@ -93,7 +112,7 @@ void Worker::run() {
     admit();
     const bool launches = launch_step();
     // A step that was launched may go on alone; the host turns to the one before it.
-    const bool completes = engine_->num_in_flight() >= (launches ? max_in_flight : 1);
+    const bool completes = num_in_flight() >= (launches ? max_in_flight : 1);
     if (completes) {
       complete_step();
     }
@@ -175,12 +194,23 @@ void Worker::accept(Submission submission) {
   }
   merge_entries(config.stop_token_ids);
   merge_entries(config.logit_bias);
+  std::string request_error = find_error(request->spec);
   metrics_.prompt_tokens.add(info.num_prompt_tokens);
   RequestState& accepted = table_.accept(std::move(request));
   scheduler_.enqueue(accepted);
-  if (!healthy()) {
+  if (!request_error.empty()) {
+    finish(accepted, FinishReason::kError, std::move(request_error));
+  } else if (!healthy()) {
     finish(accepted, FinishReason::kError, "the device has failed; this worker runs no requests");
   }
+}
+
+std::string Worker::find_error(const GenerationRequest& request) const {
+  if (composite_ != nullptr) {
+    return request.prompt.empty() ? composite_->find_error(request)
+                                  : "prompt: this model takes named inputs and no tokens";
+  }
+  return request.inputs.empty() ? "" : "inputs: this model takes a prompt and nothing else";
 }
 
 void Worker::admit() {
@@ -194,14 +224,18 @@ void Worker::admit() {
 }
 
 void Worker::open_row(RequestState& request) {
+  request.admitted = Clock::now();
+  metrics_.queue_time.observe(
+      std::chrono::duration<double>(request.admitted - request.arrived).count());
+  if (composite_ != nullptr) {
+    composite_->open(request);
+    return;
+  }
   // To its limit, so that no step makes it grow.
   const std::int64_t longest =
       std::int64_t{request.info.num_prompt_tokens} + request.info.max_tokens;
   request.tokens.reserve(
       static_cast<std::size_t>(std::min<std::int64_t>(longest, request.info.max_length)));
-  request.admitted = Clock::now();
-  metrics_.queue_time.observe(
-      std::chrono::duration<double>(request.admitted - request.arrived).count());
   request.info.walk = Names::kPrefill;
   request.info.partition = Names::kPartition;
   engine_->add_request(request.info);
@@ -216,7 +250,7 @@ void Worker::reuse_prefix(RequestState& request) {
     return;  // asks about every position
   }
   request.settle_tokens();
-  request.num_computed = kv_cache_.match_prefix(request.handle(), request.tokens);
+  request.num_computed = kv_cache_->match_prefix(request.handle(), request.tokens);
   request.info.num_cached_tokens = request.num_computed;
   metrics_.prefix_cache_queries.add(request.num_tokens());
   metrics_.prefix_cache_hits.add(request.num_computed);
@@ -224,7 +258,7 @@ void Worker::reuse_prefix(RequestState& request) {
 
 void Worker::keep_prefix(RequestState& request) {
   request.settle_tokens();
-  kv_cache_.extend_prefix(request.handle(), request.tokens);
+  kv_cache_->extend_prefix(request.handle(), request.tokens);
 }
 
 StepOutput& Worker::output_of(RequestState& request) {
@@ -249,21 +283,27 @@ void Worker::finish(RequestState& request, FinishReason reason, std::string erro
   metrics_.finished[static_cast<std::size_t>(reason)].add(1);
   const Clock::time_point now = Clock::now();
   metrics_.e2e_latency.observe(std::chrono::duration<double>(now - request.arrived).count());
-  if (request.info.num_generated > 0) {
+  if (request.first_token != Clock::time_point()) {
     metrics_.decode_time.observe(std::chrono::duration<double>(now - request.first_token).count());
   }
   scheduler_.remove(request);
-  Epoch last_touch = 0;
-  if (const RequestHandle handle = request.handle(); !handle.is_padding()) {
-    last_touch = engine_->last_touch(handle);
-    if (reason != FinishReason::kError) {
-      keep_prefix(request);
-    }
-    engine_->remove_request(handle);
-    walks_.remove_request(handle);
-  }
-  table_.release(request, last_touch);
+  table_.release(request, request.handle().is_padding() ? 0 : close_row(request, reason));
   num_unfinished_.fetch_sub(1, std::memory_order_relaxed);
+}
+
+/// The last step that touches the row.
+Epoch Worker::close_row(RequestState& request, FinishReason reason) {
+  const RequestHandle handle = request.handle();
+  if (composite_ != nullptr) {
+    return composite_->remove(handle);
+  }
+  const Epoch last_touch = engine_->last_touch(handle);
+  if (reason != FinishReason::kError) {
+    keep_prefix(request);
+  }
+  engine_->remove_request(handle);
+  walks_.remove_request(handle);
+  return last_touch;
 }
 
 void Worker::finish_failed() {
@@ -302,7 +342,7 @@ void Worker::end_turn(bool launched, bool completed) {
   }
   const StepClock::Seconds seconds = clock_.take(Clock::now());
   metrics_.observe_step(seconds);
-  if (config_.step_log != nullptr) {
+  if (config_.step_log != nullptr && engine_ != nullptr) {
     const ExecutingBatch& batch = step_of(engine_->last_launched()).batch;
     config_.step_log->record({.num_lanes = launched ? batch.size() : 0,
                               .decodes_only = launched && batch.walk == Names::kDecode,
@@ -314,9 +354,12 @@ void Worker::end_turn(bool launched, bool completed) {
 void Worker::update_gauges() {
   metrics_.num_running.set(static_cast<std::int64_t>(scheduler_.running().size()));
   metrics_.num_waiting.set(static_cast<std::int64_t>(scheduler_.num_waiting()));
-  const PageArena& arena = kv_cache_.arena();
+  if (kv_cache_ == nullptr) {
+    return;
+  }
+  const PageArena& arena = kv_cache_->arena();
   metrics_.pages_total.set(arena.capacity());
-  metrics_.pages_in_use.set(arena.capacity() - kv_cache_.num_available());
+  metrics_.pages_in_use.set(arena.capacity() - kv_cache_->num_available());
 }
 
 }  // namespace rigel

@@ -5,6 +5,7 @@
 #include "engine/step_clock.h"
 #include "model/language_model_names.h"
 #include "model/walk/program.h"
+#include "worker/composite.h"
 #include "worker/dispatcher.h"
 #include "worker/idle_clock.h"
 #include "worker/mailbox.h"
@@ -41,12 +42,14 @@ struct WorkerConfig {
 /// Runs requests on one device: a thread of its own that owns all request state and every resource of the engine, so none
 /// of it has a lock. Other threads leave letters in its mailbox; outputs leave through the dispatcher. A turn of its loop that
 /// brings no new request and ends none allocates nothing, takes no lock and makes no system call but to wake the dispatcher.
-class Worker {
+class Worker final : private CompositeListener {
  public:
-  /// Starts the thread. `kv_cache` is one of the engine's resources.
+  /// Starts the thread, for a language model. `kv_cache` is one of the engine's resources.
   Worker(std::unique_ptr<Engine> engine, KvCache& kv_cache, const WorkerConfig& config,
          Dispatcher& dispatcher);
-  ~Worker();
+  /// The same for a model of several nodes. Of the config, what concerns tokens is not used.
+  Worker(CompositeModel model, const WorkerConfig& config, Dispatcher& dispatcher);
+  ~Worker() override;
 
   Worker(const Worker&) = delete;
   Worker& operator=(const Worker&) = delete;
@@ -112,6 +115,9 @@ class Worker {
   static constexpr WalkNode kPrefillNode{Names::kPrefill, Names::kNode};
   static constexpr WalkNode kDecodeNode{Names::kDecode, Names::kNode};
 
+  Worker(Device& device, std::unique_ptr<Engine> engine, KvCache* kv_cache,
+         const WorkerConfig& config, Dispatcher& dispatcher);
+  void begin();
   void run();
   // The verbs of one step, in the order of the loop.
   void read_mail(bool wait);
@@ -121,7 +127,16 @@ class Worker {
   bool post_outputs();
   void end_turn(bool launched, bool completed);
 
+  [[nodiscard]] std::uint64_t num_in_flight() const;
+  [[nodiscard]] bool launch_composite_step();
+  void complete_composite_step();
+  void on_value(RequestHandle handle, OutputValue value) override;
+  void on_end(RequestHandle handle) override;
+  void on_failure(RequestHandle handle, const std::string& error) override;
+
   void accept(Submission submission);
+  [[nodiscard]] std::string find_error(const GenerationRequest& request) const;
+  [[nodiscard]] Epoch close_row(RequestState& request, FinishReason reason);
   void open_row(RequestState& request);
   void reuse_prefix(RequestState& request);
   void keep_prefix(RequestState& request);
@@ -156,15 +171,17 @@ class Worker {
   void fail_everything(const std::string& error);
   void update_gauges();
 
+  // Of a language model; null otherwise.
   std::unique_ptr<Engine> engine_;
-  const NodeInputs* decode_row_;  // of every lane that decodes
-  KvCache& kv_cache_;
+  const NodeInputs* decode_row_ = nullptr;  // of every lane that decodes
+  KvCache* kv_cache_;
   WorkerConfig config_;
   Dispatcher& dispatcher_;
   RequestTable table_;
   walk::Program program_;
   WalkRuntime walks_;
   Scheduler scheduler_;
+  std::unique_ptr<Composite> composite_;  // of a model of several nodes; null otherwise
   WorkerMetrics metrics_;
   std::array<FlyingStep, Engine::kMaxInFlight> steps_;  // by epoch
   StepClock clock_;

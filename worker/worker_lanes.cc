@@ -20,6 +20,9 @@ void Worker::FlyingStep::clear() {
 }
 
 bool Worker::launch_step() {
+  if (composite_ != nullptr) {
+    return launch_composite_step();
+  }
   FlyingStep& step = step_of(engine_->last_launched() + 1);
   AdmitOutcome outcome;
   do {

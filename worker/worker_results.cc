@@ -9,6 +9,10 @@
 namespace rigel {
 
 void Worker::complete_step() {
+  if (composite_ != nullptr) {
+    complete_composite_step();
+    return;
+  }
   const FlyingStep& step = step_of(engine_->last_completed() + 1);
   try {
     const HostRows rows = engine_->complete();
