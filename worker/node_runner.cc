@@ -1,10 +1,9 @@
-#include "worker/node_runner.h"
+// Steps of one node: rows that wait, preparation, launch. node_runner_continuing.cc adds the rows of a step in flight.
 
-#include "tensor/error.h"
+#include "worker/node_runner.h"
 
 #include <algorithm>
 #include <limits>
-#include <numeric>
 #include <tuple>
 #include <utility>
 
@@ -18,23 +17,6 @@ NodeRunner::NodeRunner(WalkContext& context, NodeId node, std::unique_ptr<Engine
       has_finite_streams_ = has_finite_streams_ || context.program.streams[index].finite();
     }
   }
-}
-
-bool NodeRunner::follows(const NodeStep& in_front) {
-  return find_target(in_front);
-}
-
-bool NodeRunner::find_target(const NodeStep& in_front) {
-  target_ = nullptr;
-  for (const RequestHandle handle : in_front.batch.handles()) {
-    context_.walks.targets(in_front.node, handle, targets_);
-    const auto found = std::ranges::find(targets_, node_, &SpeculationTarget::node);
-    if (found != targets_.end()) {
-      target_ = &*found;
-      return true;
-    }
-  }
-  return false;
 }
 
 bool NodeRunner::build(WalkId walk, const NodeStep* in_front, NodeStep& step) {
@@ -58,6 +40,11 @@ void NodeRunner::find_waiting(WalkNode node) {
   waiting_.assign(ready_.handles.begin(), ready_.handles.end());
   std::ranges::stable_sort(
       waiting_, {}, [this](RequestHandle handle) { return context_.steps.last_touch(handle.row); });
+  snapshot(node.walk, waiting_, std::nullopt, 0);
+}
+
+std::int32_t NodeRunner::max_lanes(WalkId walk) const {
+  return engine_->max_batch_size(walk).value_or(std::numeric_limits<std::int32_t>::max());
 }
 
 /// The counters at which each of `handles` will run, the first `num_next` one iteration of `loop` later, to `metadata_`.
@@ -82,131 +69,8 @@ CgKey NodeRunner::group_of(WalkId walk, RequestHandle handle, const InputMetadat
   return engine_->capture_group(walk, context_.table.find(handle)->info, metadata);
 }
 
-void NodeRunner::add_continuing(const NodeStep& in_front, NodeStep& step) {
-  const auto cap = std::int64_t{
-      engine_->max_batch_size(step.node.walk).value_or(std::numeric_limits<std::int32_t>::max())};
-  const std::int64_t room = cap - std::ssize(waiting_);
-  if (room <= 0) {
-    return;
-  }
-  offer_chunks(in_front, step);
-  context_.walks.speculate(in_front.node, node_, in_front.batch.handles(), room, step.offers,
-                           continuing_);
-  step.speculation = continuing_.id;
-  const auto num_rows = std::ssize(continuing_.handles);
-  if (num_rows == 0) {
-    settle_without(step);
-    return;
-  }
-  snapshot(step.node.walk, continuing_.handles,
-           target_->is_new_iteration ? target_->loop : std::nullopt, num_rows);
-  for (const std::uint32_t accepted : continuing_.accepted_offers) {
-    const StreamOffer& offer = step.offers[accepted];
-    const auto row = std::ranges::find(continuing_.handles, offer.handle);
-    metadata_[static_cast<std::size_t>(row - continuing_.handles.begin())]
-        .stream_chunks.emplace_back(offer.input, step.offered[accepted].info);
-  }
-  const CgKey group = group_of(step.node.walk, continuing_.handles[0], metadata_[0]);
-  for (const RequestHandle handle : waiting_) {
-    const InputMetadata metadata{.loop_counters = context_.table.find(handle)->info.loop_counters,
-                                 .stream_chunks = {}};
-    if (group_of(step.node.walk, handle, metadata) != group) {
-      settle_without(step);  // the others of this group wait, and this one's turn has come
-      return;
-    }
-  }
-  deferred_signals_.clear();
-  for (const walk::ConsumedEdge& edge : target_->consumed) {
-    deferred_signals_.push_back(edge.input);
-  }
-  deferred_.reset(continuing_.handles, deferred_signals_);
-  const walk::CompiledWalk& walk = context_.program.walk(step.node.walk);
-  const auto num_inputs = static_cast<std::size_t>(walk.nodes[*walk.find(node_)].num_inputs());
-  for (std::size_t index = 0; index < continuing_.handles.size(); ++index) {
-    const RequestHandle handle = continuing_.handles[index];
-    const SignalMap& given = in_front.outputs[continuing_.lanes[index]];
-    const bool lacks_a_value =
-        !given.empty() &&
-        std::ranges::any_of(target_->consumed, [&](const walk::ConsumedEdge& edge) {
-          return given.find(edge.signal) == nullptr;
-        });
-    if (lacks_a_value || group_of(step.node.walk, handle, metadata_[index]) != group) {
-      step.dropped.push_back(handle);
-      continue;
-    }
-    if (!given.empty() || num_inputs > target_->consumed.size()) {
-      fill_continuing_row(in_front, index, step);
-    }
-    add_lane(step, handle, std::move(metadata_[index]), deferred_.row(handle).row());
-  }
-  step.num_continuing = step.lanes.size();
-  if (step.num_continuing == 0) {
-    settle_without(step);
-  }
-}
-
-/// What the row has beside the template: inputs that stay as they are, tensors of the step in front, a chunk.
-void NodeRunner::fill_continuing_row(const NodeStep& in_front, std::size_t index, NodeStep& step) {
-  const RequestHandle handle = continuing_.handles[index];
-  SignalMap& row = deferred_.row_mut(handle);
-  context_.walks.gather_inputs({step.node.walk, node_}, handle, row);
-  const SignalMap& given = in_front.outputs[continuing_.lanes[index]];
-  for (const walk::ConsumedEdge& edge : target_->consumed) {
-    const TensorList* tensors = given.find(edge.signal);
-    row.assign(edge.input, tensors == nullptr ? TensorList{} : *tensors);
-  }
-  for (const std::uint32_t accepted : continuing_.accepted_offers) {
-    if (step.offers[accepted].handle == handle) {
-      row.assign(step.offers[accepted].input, step.offered[accepted].tensors);
-    }
-  }
-}
-
-void NodeRunner::offer_chunks(const NodeStep& in_front, NodeStep& step) {
-  for (const RequestHandle handle : in_front.batch.handles()) {
-    for (const walk::StreamId id : streams_) {
-      StreamBuffer* buffer = context_.streams.find(handle, id);
-      if (buffer == nullptr || !buffer->has_chunk_ready()) {
-        continue;
-      }
-      StreamChunk chunk =
-          context_.streams.pop_chunk(handle, id, context_.stream, context_.allocator);
-      const walk::Stream& stream = context_.program.streams[static_cast<std::size_t>(id)];
-      step.offers.push_back({handle, stream.input, chunk.tensors()});
-      step.offered.push_back({id, chunk.info, chunk.tensors()});
-    }
-  }
-}
-
-void NodeRunner::return_offers(std::span<const std::uint32_t> indices, NodeStep& step) {
-  for (const std::uint32_t index : indices) {
-    const OfferedChunk& offered = step.offered[index];
-    StreamChunk chunk{.items = {}, .info = offered.info};
-    if (!offered.tensors.empty()) {
-      chunk.items = offered.tensors.front();
-    }
-    context_.streams.give_back(step.offers[index].handle, offered.stream, std::move(chunk));
-  }
-}
-
-/// Nobody continues after all.
-void NodeRunner::settle_without(NodeStep& step) {
-  if (!step.speculation) {
-    return;
-  }
-  context_.walks.abandon(*step.speculation, step.offers, returned_);
-  step.speculation.reset();
-  returned_.resize(step.offers.size());
-  std::iota(returned_.begin(), returned_.end(), 0U);
-  return_offers(returned_, step);
-  step.offers.clear();
-  step.offered.clear();
-  step.dropped.clear();
-}
-
 void NodeRunner::add_waiting(NodeStep& step) {
-  const auto cap = static_cast<std::size_t>(
-      engine_->max_batch_size(step.node.walk).value_or(std::numeric_limits<std::int32_t>::max()));
+  const auto cap = static_cast<std::size_t>(max_lanes(step.node.walk));
   if (waiting_.empty()) {
     return;
   }

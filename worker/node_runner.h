@@ -43,11 +43,15 @@ class NodeRunner {
   void add_continuing(const NodeStep& in_front, NodeStep& step);
   void offer_chunks(const NodeStep& in_front, NodeStep& step);
   void return_offers(std::span<const std::uint32_t> indices, NodeStep& step);
-  void fill_continuing_row(const NodeStep& in_front, std::size_t index, NodeStep& step);
+  void snapshot_continuing(const NodeStep& step);
+  [[nodiscard]] bool must_yield(WalkId walk, CgKey group);
+  [[nodiscard]] bool lacks_a_value(const SignalMap& given) const;
+  void fill_continuing_row(const SignalMap& given, RequestHandle handle, const NodeStep& step);
   void add_waiting(NodeStep& step);
   void add_lane(NodeStep& step, RequestHandle handle, InputMetadata metadata,
                 const SignalMap& signals);
   void prepare(NodeStep& step);
+  [[nodiscard]] std::int32_t max_lanes(WalkId walk) const;
   [[nodiscard]] bool takes(WalkId walk, SignalId input) const;
   [[nodiscard]] CgKey group_of(WalkId walk, RequestHandle handle, const InputMetadata& metadata);
   void snapshot(WalkId walk, std::span<const RequestHandle> handles, std::optional<LoopId> loop,
