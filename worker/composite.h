@@ -1,5 +1,6 @@
 #pragma once
 
+#include "worker/composite_listener.h"
 #include "worker/composite_model.h"
 #include "worker/node_runner.h"
 #include "worker/node_step.h"
@@ -16,17 +17,6 @@
 #include <vector>
 
 namespace rigel {
-
-/// What a composite model's steps do to requests. Called during launch_step and complete_step, in the order of the lanes.
-class CompositeListener {
- public:
-  virtual ~CompositeListener() = default;
-  virtual void on_value(RequestHandle handle, OutputValue value) = 0;
-  /// All partitions of the request are done. It is to be removed.
-  virtual void on_end(RequestHandle handle) = 0;
-  /// It is to be removed.
-  virtual void on_failure(RequestHandle handle, const std::string& error) = 0;
-};
 
 /// Runs requests through the walks of a model of several nodes. Whichever (node, walk) was launched least recently is next, of
 /// those that somebody waits for; a step that continues one in flight runs where nobody else does. At most two steps are in

@@ -5,7 +5,7 @@
 #include "engine/step_clock.h"
 #include "model/language_model_names.h"
 #include "model/walk/program.h"
-#include "worker/composite.h"
+#include "worker/composite_listener.h"
 #include "worker/dispatcher.h"
 #include "worker/idle_clock.h"
 #include "worker/mailbox.h"
@@ -28,6 +28,9 @@
 #include <vector>
 
 namespace rigel {
+
+class Composite;
+struct CompositeModel;
 
 struct WorkerConfig {
   bool one_step_ahead = true;  // launch step N+1 before step N's values have reached the host

@@ -1,6 +1,7 @@
 // The worker's steps where its model has several nodes.
 
 #include "tensor/error.h"
+#include "worker/composite.h"
 #include "worker/worker.h"
 
 #include <utility>
