@@ -27,7 +27,6 @@ Worker::Worker(Device& device, std::unique_ptr<Engine> engine, KvCache* kv_cache
   for (FlyingStep& step : steps_) {
     step.lanes.reserve(num_rows);
     step.batch.reserve(num_rows);
-    step.decode_infos.reserve(num_rows);
   }
   dispatcher_.reserve(num_rows);
 }

@@ -101,8 +101,7 @@ class Worker final : private CompositeListener {
   /// otherwise, prompts.
   struct FlyingStep {
     ExecutingBatch batch;
-    std::vector<FlyingLane> lanes;  // in batch order
-    std::vector<RequestInfo*> decode_infos;
+    std::vector<FlyingLane> lanes;           // in batch order
     std::vector<RequestHandle> prompt_ends;  // prompts whose last part this is
     std::size_t num_continuing = 0;
     std::size_t num_decoding = 0;              // continuing ones included
@@ -146,7 +145,7 @@ class Worker final : private CompositeListener {
   [[nodiscard]] FlyingStep& step_of(Epoch epoch) { return steps_[epoch % steps_.size()]; }
   void build_step(FlyingStep& step);
   void add_decode_lanes(FlyingStep& step);
-  void add_decode_lane(FlyingStep& step, RequestHandle handle, bool continues);
+  void add_decode_lane(FlyingStep& step, RequestHandle handle, std::int32_t iteration);
   void add_prompt_lanes(FlyingStep& step);
   static void add_prompt_lane(FlyingStep& step, const Scheduler::Share& share);
   void prepare_step(FlyingStep& step);
@@ -202,6 +201,7 @@ class Worker final : private CompositeListener {
   // Columns between the worker and its walks.
   ReadyNodes ready_;
   SpeculatedRows continuing_;
+  std::vector<RequestInfo*> infos_;
   std::vector<std::uint32_t> refused_;
   std::vector<std::uint32_t> wasted_;
   std::vector<LoopStop> stopped_;

@@ -109,7 +109,6 @@ void Worker::advance_walks(const FlyingStep& step) {
       mark_ended(handle);
     }
   }
-  walks_.update_loop_counters(Names::kDecode, step.decoding(), step.decode_infos);
 }
 
 void Worker::mark_ended(RequestHandle handle) {
