@@ -48,6 +48,9 @@ class Dispatcher::Stream {
       delta.finish = FinishReason::kStop;
       delta.stop_string = stream_.stop[static_cast<std::size_t>(stop_.matched_stop())];
     }
+    delta.values = std::span(message.values)
+                       .subspan(static_cast<std::size_t>(output.first_value),
+                                static_cast<std::size_t>(output.num_values));
     delta.num_prompt_tokens = stream_.num_prompt_tokens;
     delta.num_cached_tokens = output.num_cached_tokens;
     stream_.listener->on_delta(delta);

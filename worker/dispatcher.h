@@ -26,8 +26,10 @@ struct StepOutput {
   std::int32_t first_logprob = 0;  // in StepMessage::logprobs: the token's own, then its rivals
   std::int32_t num_logprobs = 0;
   std::int32_t num_cached_tokens = 0;  // of the prompt
-  std::int32_t ending = -1;            // in StepMessage::endings; -1: the request goes on
-  bool shows_token = true;  // false: the token ended the request and is not part of its text
+  std::int32_t first_value = 0;        // in StepMessage::values
+  std::int32_t num_values = 0;
+  std::int32_t ending = -1;  // in StepMessage::endings; -1: the request goes on
+  bool shows_token = true;   // false: the token ended the request and is not part of its text
 };
 
 /// How a request ended.
@@ -41,11 +43,13 @@ struct RequestEnding {
 struct StepMessage {
   std::vector<StepOutput> outputs;
   std::vector<TokenLogprob> logprobs;
+  std::vector<OutputValue> values;
   std::vector<RequestEnding> endings;
 
   void clear() {
     outputs.clear();
     logprobs.clear();
+    values.clear();
     endings.clear();
   }
 };

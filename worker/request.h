@@ -1,5 +1,7 @@
 #pragma once
 
+#include "tensor/tensor.h"
+
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -31,9 +33,23 @@ struct SamplingParams {
   std::optional<int> logprobs;  // alternatives reported beside each generated token
 };
 
+/// What a request brings to one input of one node, by the names of a composite model's definition.
+struct RequestInput {
+  std::string node;
+  std::string input;
+  std::vector<Tensor> tensors;  // none: the signal alone
+};
+
+/// A value that a node of a composite model gives the client.
+struct OutputValue {
+  std::string_view name;  // of the signal
+  Tensor tensor;          // on the host; a listener that keeps it copies it
+};
+
 /// A prompt and what to do with it.
 struct GenerationRequest {
-  std::vector<std::int32_t> prompt;  // at least one token
+  std::vector<std::int32_t> prompt;  // at least one token; of a composite model: none
+  std::vector<RequestInput> inputs;  // of a composite model
   SamplingParams sampling;
   std::optional<int>
       prompt_top;  // score the prompt, with this many best tokens a position; 0: log-probabilities alone
@@ -67,9 +83,10 @@ struct PromptScores {
 struct OutputDelta {
   std::string_view text;
   std::span<const GeneratedToken> tokens;
-  std::optional<FinishReason> finish;  // in the last piece
-  std::string_view stop_string;        // the stop string that ended the request, if one did
-  std::string_view error;              // with kError: what went wrong
+  std::optional<FinishReason> finish;   // in the last piece
+  std::string_view stop_string;         // the stop string that ended the request, if one did
+  std::string_view error;               // with kError: what went wrong
+  std::span<const OutputValue> values;  // of a composite model
   const PromptScores* prompt_scores = nullptr;  // in the last piece of a scoring request
   int num_prompt_tokens = 0;
   int num_cached_tokens = 0;  // prompt tokens whose keys and values came from the prefix cache

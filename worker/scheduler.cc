@@ -10,9 +10,9 @@ namespace rigel {
 
 using Phase = RequestState::Phase;
 
-Scheduler::Scheduler(RequestTable& table, const KvCache& kv_cache, const SchedulerConfig& config)
+Scheduler::Scheduler(RequestTable& table, const KvCache* kv_cache, const SchedulerConfig& config)
     : table_(table), kv_cache_(kv_cache), config_(config) {
-  RIGEL_CHECK(config.max_num_batched_tokens >= table.num_rows(),
+  RIGEL_CHECK(kv_cache == nullptr || config.max_num_batched_tokens >= table.num_rows(),
               "max_num_batched_tokens must be at least max_num_seqs, got {} and {}",
               config.max_num_batched_tokens, table.num_rows());
 }
@@ -27,11 +27,14 @@ void Scheduler::remove(RequestState& request) {
 }
 
 std::int32_t Scheduler::pages_wanted(const RequestState& request) const {
-  const std::int32_t wanted = kv_cache_.config().pages_for(request.num_tokens()) + 1;
-  return std::min(wanted, kv_cache_.arena().capacity());
+  const std::int32_t wanted = kv_cache_->config().pages_for(request.num_tokens()) + 1;
+  return std::min(wanted, kv_cache_->arena().capacity());
 }
 
 bool Scheduler::pages_suffice(const RequestState& request) const {
+  if (kv_cache_ == nullptr) {
+    return true;
+  }
   std::int32_t promised = 0;
   bool anybody_active = false;
   for (const RequestState* other : running_) {
@@ -40,11 +43,11 @@ bool Scheduler::pages_suffice(const RequestState& request) const {
     }
     anybody_active = true;
     if (other->info.walk == LanguageModelNames::kPrefill) {
-      promised += std::max(0, pages_wanted(*other) - kv_cache_.num_pages(other->handle()));
+      promised += std::max(0, pages_wanted(*other) - kv_cache_->num_pages(other->handle()));
     }
   }
   // Alone, a request has every page, now or when the steps in flight have completed.
-  return !anybody_active || kv_cache_.num_available() - promised >= pages_wanted(request);
+  return !anybody_active || kv_cache_->num_available() - promised >= pages_wanted(request);
 }
 
 RequestState* Scheduler::resume_next() {

@@ -27,7 +27,8 @@ class Scheduler {
     std::int32_t num_tokens = 0;
   };
 
-  Scheduler(RequestTable& table, const KvCache& kv_cache, const SchedulerConfig& config);
+  /// `kv_cache` may be null: requests then need a row alone.
+  Scheduler(RequestTable& table, const KvCache* kv_cache, const SchedulerConfig& config);
 
   /// Takes in an accepted request.
   void enqueue(RequestState& request);
@@ -55,7 +56,7 @@ class Scheduler {
   [[nodiscard]] std::int32_t pages_wanted(const RequestState& request) const;
 
   RequestTable& table_;
-  const KvCache& kv_cache_;
+  const KvCache* kv_cache_;
   SchedulerConfig config_;
   std::deque<RequestState*> waiting_;
   std::vector<RequestState*> running_;  // in order of admission

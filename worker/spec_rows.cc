@@ -151,10 +151,11 @@ void loop_counter_snapshots(std::span<const RequestInfo* const> infos, std::opti
   snapshots.resize(infos.size());
   for (std::size_t index = 0; index < infos.size(); ++index) {
     InputMetadata& snapshot = snapshots[index];
-    const bool is_next = loop && static_cast<std::int64_t>(index) < num_next_iteration;
-    snapshot.loop_counters =
-        is_next ? loop_counter_snapshot(*infos[index], *loop, true) : infos[index]->loop_counters;
+    snapshot.loop_counters = infos[index]->loop_counters;
     snapshot.stream_chunks.clear();
+    if (loop && static_cast<std::int64_t>(index) < num_next_iteration) {
+      snapshot.loop_counters.increment(*loop);
+    }
   }
 }
 

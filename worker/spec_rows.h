@@ -108,16 +108,6 @@ class DeferredRowInputs {
   std::size_t num_owned_ = 0;
 };
 
-/// A row's own copy of its request's loop counters, for a step that may run one iteration of `loop` past them.
-[[nodiscard]] inline LoopCounters loop_counter_snapshot(const RequestInfo& info, LoopId loop,
-                                                        bool is_next_iteration) {
-  LoopCounters counters = info.loop_counters;
-  if (is_next_iteration) {
-    counters.increment(loop);
-  }
-  return counters;
-}
-
 /// The metadata of a step's rows, each with its own copy of its request's loop counters: the shared ones move when the step in
 /// flight is routed, which can be while this step is prepared. The first `num_next_iteration` rows run one iteration past them
 /// in `loop` (all rows where there are fewer); other loops' counters stay. Replaces what `snapshots` held; no stream chunks.

@@ -71,12 +71,15 @@ enum class SpeculationId : std::uint32_t {};
 struct SpeculatedRows {
   SpeculationId id{};
   std::vector<RequestHandle> handles;
-  std::vector<std::uint32_t> lanes;            // of `handles`: their places in the step in flight
+  std::vector<std::uint32_t> lanes;  // of `handles`: their places in the step in flight
+  std::vector<std::int32_t>
+      iterations;  // of `handles`: of the target's innermost loop, at which they will run
   std::vector<std::uint32_t> accepted_offers;  // indices; the others go back to their buffers
 
   void clear() {
     handles.clear();
     lanes.clear();
+    iterations.clear();
     accepted_offers.clear();
   }
 };

@@ -69,8 +69,7 @@ WalkPass* WalkRuntime::live_pass(const walk::CompiledWalk& walk, RequestHandle h
 WalkRuntime::Cursor WalkRuntime::at(const walk::CompiledWalk& walk, RequestHandle handle) const {
   RIGEL_CHECK(live_pass(walk, handle) != nullptr, "row {} of generation {} is not in walk {}",
               handle.row, handle.generation, static_cast<int>(walk.id));
-  WalkPasses& passes = passes_of(walk);
-  return {walk, passes, handle, passes.nodes(handle.row), passes.scopes(handle.row)};
+  return cursor_of(walk, handle);
 }
 
 void WalkRuntime::refresh_ready(const Cursor& cursor, std::uint16_t node) const {

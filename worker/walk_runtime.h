@@ -165,6 +165,11 @@ class WalkRuntime {
   [[nodiscard]] WalkPass& pass_at(PartitionId partition, RequestHandle handle) const;
   /// Null where the handle is dead, or the request's pass is through another walk.
   [[nodiscard]] WalkPass* live_pass(const walk::CompiledWalk& walk, RequestHandle handle) const;
+  /// The same where that is known.
+  [[nodiscard]] Cursor cursor_of(const walk::CompiledWalk& walk, RequestHandle handle) const {
+    WalkPasses& passes = passes_of(walk);
+    return {walk, passes, handle, passes.nodes(handle.row), passes.scopes(handle.row)};
+  }
   /// Requires a live request in this walk.
   [[nodiscard]] Cursor at(const walk::CompiledWalk& walk, RequestHandle handle) const;
 
@@ -191,7 +196,7 @@ class WalkRuntime {
   [[nodiscard]] Open& open_of(SpeculationId id);
   void undo_staged(Open& open, const Staged& staged, std::span<StreamOffer> offers,
                    std::vector<std::uint32_t>& returned);
-  void fly(const Open& open, std::size_t index);
+  void fly(const walk::CompiledWalk& walk, const Open& open, std::size_t index);
 
   // Routing.
   void emit(const Cursor& cursor, bool is_here, const walk::Output& output,

@@ -224,7 +224,9 @@ void WalkRuntime::land(WalkNode node, std::span<const RequestHandle> handles,
       }
       continue;
     }
-    const Cursor cursor = at(walk, handle);
+    RIGEL_CHECK(pass.walk == static_cast<std::int16_t>(walk.id), "row {} is not in walk {}",
+                handle.row, static_cast<int>(walk.id));
+    const Cursor cursor = cursor_of(walk, handle);
     WalkNodeState& state = cursor.nodes[index];
     RIGEL_CHECK(state.num_in_flight > 0, "row {} has no step in flight at node {}", handle.row,
                 static_cast<int>(node.node));

@@ -4,6 +4,7 @@
 #include "worker/walk_runtime.h"
 
 #include <bit>
+#include <optional>
 #include <utility>
 
 namespace rigel {
@@ -21,6 +22,30 @@ std::int64_t num_elements_of(const TensorList& tensors) {
     num_elements += tensor.num_elements();
   }
   return num_elements;
+}
+
+/// The inputs that a node feeds itself, where it is all that its loop repeats and everything else that it gives off leaves the
+/// walk: a step without tensors then moves the loop on, and nothing else.
+std::optional<InputMask> self_fed_inputs(const walk::CompiledWalk& walk, std::uint16_t node) {
+  const walk::CompiledNode& compiled = walk.nodes[node];
+  const walk::Scope& scope = walk.scopes[compiled.scope];
+  if (compiled.scope == 0 || scope.num_children != 1 || !scope.cells.empty() ||
+      scope.scopes.end - scope.scopes.begin != 1) {
+    return std::nullopt;
+  }
+  InputMask fed = 0;
+  for (std::uint16_t index = compiled.outputs.begin; index < compiled.outputs.end; ++index) {
+    const walk::Output& output = walk.outputs[index];
+    for (std::uint16_t at = output.targets.begin; at < output.targets.end; ++at) {
+      const Target& target = walk.targets[at];
+      if (target.kind == Target::Kind::kLoopBack && target.node == node) {
+        fed |= InputMask{1} << target.input;
+      } else if (target.kind == Target::Kind::kForward || target.kind == Target::Kind::kLoopBack) {
+        return std::nullopt;
+      }
+    }
+  }
+  return (fed & ~compiled.promoted[scope.depth]) == 0 ? std::optional(fed) : std::nullopt;
 }
 
 }  // namespace
@@ -82,6 +107,8 @@ void WalkRuntime::route(const RouteInput& step, RouteOutput& routed) {
   const walk::CompiledWalk& walk = walk_of(step.node.walk);
   const std::uint16_t node = node_of(walk, step.node.node);
   const walk::CompiledNode& compiled = walk.nodes[node];
+  const std::optional<InputMask> self_fed = self_fed_inputs(walk, node);
+  const InputMask refilled = compiled.refilled[walk.scopes[compiled.scope].depth];
   for (std::size_t lane = 0; lane < step.handles.size(); ++lane) {
     const RequestHandle handle = step.handles[lane];
     const SignalMap* outputs = step.outputs.empty() ? nullptr : step.outputs[lane];
@@ -95,6 +122,18 @@ void WalkRuntime::route(const RouteInput& step, RouteOutput& routed) {
     }
     WalkPasses& passes = passes_of(walk);
     const Cursor cursor{walk, passes, handle, passes.nodes(handle.row), passes.scopes(handle.row)};
+    if (WalkNodeState& state = cursor.nodes[node];
+        self_fed && outputs == nullptr && state.next == 0 && state.current_tensors == 0) {
+      // The steady step of a decode loop, without the general machinery below, which does the same.
+      WalkScopeState& loop = cursor.scopes[compiled.scope];
+      if (!loop.stopping && loop.iteration + 1 < loop.max_iters) {
+        ++loop.iteration;
+        state.current = (state.current & ~refilled) | *self_fed;
+        state.ahead -= state.ahead > 0 ? 1 : 0;
+        refresh_ready(cursor, node);
+        continue;
+      }
+    }
     for (std::uint16_t index = compiled.outputs.begin; index < compiled.outputs.end; ++index) {
       const walk::Output& output = walk.outputs[index];
       const TensorList* tensors = outputs == nullptr ? nullptr : outputs->find(output.signal);

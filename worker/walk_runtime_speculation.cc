@@ -109,7 +109,7 @@ void WalkRuntime::speculate(WalkNode node, NodeId target, std::span<const Reques
     if (live_pass(walk, handles[lane]) == nullptr) {
       continue;
     }
-    const Cursor cursor = at(walk, handles[lane]);
+    const Cursor cursor = cursor_of(walk, handles[lane]);
     bool possible = false;
     const InputMask missing = lacking(cursor, source, *successor, possible);
     if (!possible || !continues(cursor, source, *successor) ||
@@ -118,10 +118,11 @@ void WalkRuntime::speculate(WalkNode node, NodeId target, std::span<const Reques
     }
     rows.handles.push_back(handles[lane]);
     rows.lanes.push_back(static_cast<std::uint32_t>(lane));
-    open.handles.push_back(handles[lane]);
-    open.iterations.push_back(cursor.scopes[scope].iteration +
+    rows.iterations.push_back(cursor.scopes[scope].iteration +
                               (successor->is_new_iteration ? cursor.nodes[source].ahead + 1 : 0));
   }
+  open.handles.assign(rows.handles.begin(), rows.handles.end());
+  open.iterations.assign(rows.iterations.begin(), rows.iterations.end());
   for (const StreamOffer& offer : offers) {
     first_offer_[static_cast<std::size_t>(offer.handle.row)] = -1;
   }
@@ -179,9 +180,10 @@ void WalkRuntime::commit(SpeculationId id, std::span<const RequestHandle> droppe
   const auto is_dropped = [&](RequestHandle handle) {
     return std::ranges::find(dropped, handle) != dropped.end();
   };
+  const walk::CompiledWalk& walk = walk_of(open.target.walk);
   for (std::size_t index = 0; index < open.handles.size(); ++index) {
     if (dropped.empty() || !is_dropped(open.handles[index])) {
-      fly(open, index);
+      fly(walk, open, index);
     }
   }
   for (const Staged& staged : open.staged) {
@@ -203,13 +205,16 @@ void WalkRuntime::abandon(SpeculationId id, std::span<StreamOffer> offers,
 }
 
 /// A row of a speculation is in flight from now on.
-void WalkRuntime::fly(const Open& open, std::size_t index) {
-  const walk::CompiledWalk& walk = walk_of(open.target.walk);
+void WalkRuntime::fly(const walk::CompiledWalk& walk, const Open& open, std::size_t index) {
   const RequestHandle handle = open.handles[index];
-  if (pass_at(walk.partition, handle).handle != handle) {
+  const WalkPass& pass = pass_at(walk.partition, handle);
+  if (pass.handle != handle) {
     return;  // removed meanwhile; `land` will call the lane wasted
   }
-  const Cursor cursor = at(walk, handle);
+  RIGEL_CHECK(pass.walk == static_cast<std::int16_t>(walk.id),
+              "row {} has left walk {} before its step was launched", handle.row,
+              static_cast<int>(walk.id));
+  const Cursor cursor = cursor_of(walk, handle);
   WalkNodeState& state = cursor.nodes[open.node];
   const WalkScopeState& scope = cursor.scopes[walk.nodes[open.node].scope];
   ++state.num_in_flight;

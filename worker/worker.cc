@@ -1,65 +1,61 @@
+// The worker's loop: letters, steps, outputs.
+
 #include "worker/worker.h"
 
 #include "model/language_model_walks.h"
 #include "tensor/error.h"
+#include "worker/composite.h"
 
-#include <algorithm>
 #include <utility>
 
 namespace rigel {
 
-namespace {
-
-// Kernels edit the entries of a request side by side, so each token has one entry.
-
-void merge_entries(std::vector<std::int32_t>& tokens) {
-  std::ranges::sort(tokens);
-  tokens.erase(std::ranges::unique(tokens).begin(), tokens.end());
-}
-
-void merge_entries(std::vector<std::pair<std::int32_t, float>>& biases) {
-  std::ranges::stable_sort(biases, {}, &std::pair<std::int32_t, float>::first);
-  std::size_t num_merged = 0;
-  for (const auto& [token, bias] : biases) {
-    if (num_merged > 0 && biases[num_merged - 1].first == token) {
-      biases[num_merged - 1].second += bias;
-    } else {
-      biases[num_merged++] = {token, bias};
-    }
-  }
-  biases.resize(num_merged);
-}
-
-}  // namespace
-
-Worker::Worker(std::unique_ptr<Engine> engine, KvCache& kv_cache, const WorkerConfig& config,
-               Dispatcher& dispatcher)
+Worker::Worker(Device& device, std::unique_ptr<Engine> engine, KvCache* kv_cache,
+               const WorkerConfig& config, Dispatcher& dispatcher)
     : engine_(std::move(engine)),
-      decode_row_(engine_->submodule().uniform_row_inputs(Names::kDecode)),
-      max_decode_lanes_(static_cast<std::size_t>(
-          engine_->max_batch_size(Names::kDecode).value_or(config.num_rows))),
       kv_cache_(kv_cache),
       config_(config),
       dispatcher_(dispatcher),
       table_(config.num_rows),
       program_(compile_language_model()),
-      walks_(program_, config.num_rows),
+      walks_(program_, engine_ != nullptr ? config.num_rows : 0),
       scheduler_(table_, kv_cache, {config.max_num_batched_tokens}),
-      idle_clock_(engine_->stream().device()),
+      idle_clock_(device),
       ends_row_(static_cast<std::size_t>(config.num_rows), 0) {
-  RIGEL_CHECK(decode_row_ != nullptr, "a language model's decode lanes share a row of inputs");
-  engine_->set_clock(&clock_);
   const auto num_rows = static_cast<std::size_t>(config.num_rows);
   views_.reserve(num_rows);
   for (FlyingStep& step : steps_) {
     step.lanes.reserve(num_rows);
     step.batch.reserve(num_rows);
-    step.decode_infos.reserve(num_rows);
   }
   dispatcher_.reserve(num_rows);
+}
+
+Worker::Worker(std::unique_ptr<Engine> engine, KvCache& kv_cache, const WorkerConfig& config,
+               Dispatcher& dispatcher)
+    : Worker{engine->stream().device(), std::move(engine), &kv_cache, config, dispatcher} {
+  decode_row_ = engine_->submodule().uniform_row_inputs(Names::kDecode);
+  RIGEL_CHECK(decode_row_ != nullptr, "a language model's decode lanes share a row of inputs");
+  max_decode_lanes_ =
+      static_cast<std::size_t>(engine_->max_batch_size(Names::kDecode).value_or(config.num_rows));
   if (const StepCaptures* captures = engine_->captures()) {
     metrics_.graphs.name_buckets(captures->runner().buckets());
   }
+  engine_->set_clock(&clock_);
+  begin();
+}
+
+Worker::Worker(CompositeModel model, const WorkerConfig& config, Dispatcher& dispatcher)
+    : Worker(model.stream->device(), /*engine=*/nullptr, /*kv_cache=*/nullptr, config, dispatcher) {
+  for (const auto& engine : model.engines) {
+    engine->set_clock(&clock_);
+  }
+  CompositeListener& listener = *this;
+  composite_ = std::make_unique<Composite>(std::move(model), table_, listener);
+  begin();
+}
+
+void Worker::begin() {
   thread_ = std::thread([this] { run(); });
 }
 
@@ -99,7 +95,7 @@ void Worker::run() {
     const bool launches = launch_step();
     capture_more();
     // A step that was launched may go on alone; the host turns to the one before it.
-    const bool completes = engine_->num_in_flight() >= (launches ? max_in_flight : 1);
+    const bool completes = num_in_flight() >= (launches ? max_in_flight : 1);
     if (completes) {
       complete_step();
     }
@@ -147,159 +143,8 @@ void Worker::read_mail(bool wait) {
   }
 }
 
-void Worker::accept(Submission submission) {
-  auto request = std::make_unique<RequestState>();
-  request->id = submission.id;
-  request->spec = std::move(submission.request);
-  request->arrived = submission.arrived;
-  request->tokens = std::move(request->spec.prompt);
-
-  const SamplingParams& sampling = request->spec.sampling;
-  RequestInfo& info = request->info;
-  info.num_prompt_tokens = request->num_tokens();
-  info.max_tokens = sampling.max_tokens;
-  info.max_length = config_.max_length;
-  info.seed = sampling.seed.value_or(config_.seed + static_cast<std::uint64_t>(request->id));
-  if (request->spec.prompt_top) {
-    info.scoring = PromptScoring{*request->spec.prompt_top, request->spec.keep_last_logits};
-  }
-  SamplingConfig& config = info.sampling;
-  config.temperature = sampling.temperature;
-  config.top_p = sampling.top_p;
-  config.min_p = sampling.min_p;
-  config.top_k = sampling.top_k;
-  config.repetition_penalty = sampling.repetition_penalty;
-  config.presence_penalty = sampling.presence_penalty;
-  config.frequency_penalty = sampling.frequency_penalty;
-  config.min_tokens = sampling.min_tokens;
-  config.num_logprobs = sampling.logprobs.value_or(-1);
-  config.logit_bias = sampling.logit_bias;
-  config.stop_token_ids = sampling.stop_token_ids;
-  if (!sampling.ignore_eos) {
-    config.stop_token_ids.insert(config.stop_token_ids.end(), config_.eos_ids.begin(),
-                                 config_.eos_ids.end());
-  }
-  merge_entries(config.stop_token_ids);
-  merge_entries(config.logit_bias);
-  metrics_.prompt_tokens.add(info.num_prompt_tokens);
-  RequestState& accepted = table_.accept(std::move(request));
-  scheduler_.enqueue(accepted);
-  if (!healthy()) {
-    finish(accepted, FinishReason::kError, "the device has failed; this worker runs no requests");
-  }
-}
-
-void Worker::admit() {
-  while (RequestState* request = scheduler_.resume_next()) {
-    reuse_prefix(*request);
-    signal_text_inputs(request->handle());
-  }
-  while (RequestState* request = scheduler_.admit_next()) {
-    open_row(*request);
-  }
-}
-
-void Worker::open_row(RequestState& request) {
-  // To its limit, so that no step makes it grow.
-  const std::int64_t longest =
-      std::int64_t{request.info.num_prompt_tokens} + request.info.max_tokens;
-  request.tokens.reserve(
-      static_cast<std::size_t>(std::min<std::int64_t>(longest, request.info.max_length)));
-  request.admitted = Clock::now();
-  metrics_.queue_time.observe(
-      std::chrono::duration<double>(request.admitted - request.arrived).count());
-  request.info.walk = Names::kPrefill;
-  request.info.partition = Names::kPartition;
-  engine_->add_request(request.info);
-  walks_.add_request(request.handle(), Names::kPartition, Names::kPrefill);
-  reuse_prefix(request);
-  signal_text_inputs(request.handle());
-  request.num_cached_tokens = request.num_computed;
-}
-
-void Worker::reuse_prefix(RequestState& request) {
-  if (request.info.scoring && request.info.num_generated == 0) {
-    return;  // asks about every position
-  }
-  request.settle_tokens();
-  request.num_computed = kv_cache_.match_prefix(request.handle(), request.tokens);
-  request.info.num_cached_tokens = request.num_computed;
-  metrics_.prefix_cache_queries.add(request.num_tokens());
-  metrics_.prefix_cache_hits.add(request.num_computed);
-}
-
-void Worker::keep_prefix(RequestState& request) {
-  request.settle_tokens();
-  kv_cache_.extend_prefix(request.handle(), request.tokens);
-}
-
-StepOutput& Worker::output_of(RequestState& request) {
-  std::vector<StepOutput>& outputs = dispatcher_.message().outputs;
-  // A request's outputs of a step are made one after the other, so only the newest can be its own.
-  if (outputs.empty() || outputs.back().id != request.id) {
-    outputs.push_back({.id = request.id, .num_cached_tokens = request.num_cached_tokens});
-  }
-  return outputs.back();
-}
-
-void Worker::finish(RequestState& request, FinishReason reason, std::string error) {
-  StepOutput& output = output_of(request);
-  std::vector<RequestEnding>& endings = dispatcher_.message().endings;
-  output.ending = static_cast<std::int32_t>(endings.size());
-  RequestEnding& ending = endings.emplace_back();
-  ending.reason = reason;
-  ending.error = std::move(error);
-  if (request.info.scoring) {
-    ending.scores = std::make_unique<PromptScores>(std::move(request.scores));
-  }
-  metrics_.finished[static_cast<std::size_t>(reason)].add(1);
-  const Clock::time_point now = Clock::now();
-  metrics_.e2e_latency.observe(std::chrono::duration<double>(now - request.arrived).count());
-  if (request.info.num_generated > 0) {
-    metrics_.decode_time.observe(std::chrono::duration<double>(now - request.first_token).count());
-  }
-  scheduler_.remove(request);
-  Epoch last_touch = 0;
-  if (const RequestHandle handle = request.handle(); !handle.is_padding()) {
-    last_touch = engine_->last_touch(handle);
-    if (reason != FinishReason::kError) {
-      keep_prefix(request);
-    }
-    engine_->remove_request(handle);
-    walks_.remove_request(handle);
-  }
-  table_.release(request, last_touch);
-  num_unfinished_.fetch_sub(1, std::memory_order_relaxed);
-}
-
-void Worker::finish_failed() {
-  failures_.clear();
-  engine_->take_failures(failures_);
-  for (RequestFailure& failure : failures_) {
-    if (RequestState* request = table_.find(failure.handle)) {
-      finish(*request, FinishReason::kError, std::move(failure.message));
-    }
-  }
-}
-
-void Worker::fail_step(FlyingStep& step, const std::string& error) {
-  abandon_speculation(step);
-  for (const FlyingLane& lane : step.lanes) {
-    if (RequestState* request = table_.find(lane.handle)) {
-      finish(*request, FinishReason::kError, error);
-    }
-  }
-}
-
-void Worker::fail_everything(const std::string& error) {
-  healthy_.store(false, std::memory_order_relaxed);
-  while (table_.size() > 0) {
-    finish(table_.any(), FinishReason::kError, error);
-  }
-}
-
 bool Worker::has_captures_left() const {
-  const StepCaptures* const captures = std::as_const(*engine_).captures();
+  const StepCaptures* const captures = engine_ ? std::as_const(*engine_).captures() : nullptr;
   return captures != nullptr && captures->runner().num_pending() > 0;
 }
 
@@ -325,7 +170,7 @@ void Worker::end_turn(bool launched, bool completed) {
   }
   const StepClock::Seconds seconds = clock_.take(Clock::now());
   metrics_.observe_step(seconds);
-  if (config_.step_log != nullptr) {
+  if (config_.step_log != nullptr && engine_ != nullptr) {
     const ExecutingBatch& batch = step_of(engine_->last_launched()).batch;
     config_.step_log->record({.num_lanes = launched ? batch.size() : 0,
                               .decodes_only = launched && batch.walk == Names::kDecode,
@@ -337,9 +182,12 @@ void Worker::end_turn(bool launched, bool completed) {
 void Worker::update_gauges() {
   metrics_.num_running.set(static_cast<std::int64_t>(scheduler_.running().size()));
   metrics_.num_waiting.set(static_cast<std::int64_t>(scheduler_.num_waiting()));
-  const PageArena& arena = kv_cache_.arena();
+  if (kv_cache_ == nullptr) {
+    return;
+  }
+  const PageArena& arena = kv_cache_->arena();
   metrics_.pages_total.set(arena.capacity());
-  metrics_.pages_in_use.set(arena.capacity() - kv_cache_.num_available());
+  metrics_.pages_in_use.set(arena.capacity() - kv_cache_->num_available());
 }
 
 }  // namespace rigel

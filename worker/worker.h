@@ -5,6 +5,7 @@
 #include "engine/step_clock.h"
 #include "model/language_model_names.h"
 #include "model/walk/program.h"
+#include "worker/composite_listener.h"
 #include "worker/dispatcher.h"
 #include "worker/idle_clock.h"
 #include "worker/mailbox.h"
@@ -28,6 +29,9 @@
 
 namespace rigel {
 
+class Composite;
+struct CompositeModel;
+
 struct WorkerConfig {
   bool one_step_ahead = true;  // launch step N+1 before step N's values have reached the host
   std::int32_t num_rows = 0;
@@ -41,12 +45,14 @@ struct WorkerConfig {
 /// Runs requests on one device: a thread of its own that owns all request state and every resource of the engine, so none
 /// of it has a lock. Other threads leave letters in its mailbox; outputs leave through the dispatcher. A turn of its loop that
 /// brings no new request and ends none allocates nothing, takes no lock and makes no system call but to wake the dispatcher.
-class Worker {
+class Worker final : private CompositeListener {
  public:
-  /// Starts the thread. `kv_cache` is one of the engine's resources.
+  /// Starts the thread, for a language model. `kv_cache` is one of the engine's resources.
   Worker(std::unique_ptr<Engine> engine, KvCache& kv_cache, const WorkerConfig& config,
          Dispatcher& dispatcher);
-  ~Worker();
+  /// The same for a model of several nodes. Of the config, what concerns tokens is not used.
+  Worker(CompositeModel model, const WorkerConfig& config, Dispatcher& dispatcher);
+  ~Worker() override;
 
   Worker(const Worker&) = delete;
   Worker& operator=(const Worker&) = delete;
@@ -95,8 +101,7 @@ class Worker {
   /// otherwise, prompts.
   struct FlyingStep {
     ExecutingBatch batch;
-    std::vector<FlyingLane> lanes;  // in batch order
-    std::vector<RequestInfo*> decode_infos;
+    std::vector<FlyingLane> lanes;           // in batch order
     std::vector<RequestHandle> prompt_ends;  // prompts whose last part this is
     std::size_t num_continuing = 0;
     std::size_t num_decoding = 0;              // continuing ones included
@@ -112,6 +117,9 @@ class Worker {
   static constexpr WalkNode kPrefillNode{Names::kPrefill, Names::kNode};
   static constexpr WalkNode kDecodeNode{Names::kDecode, Names::kNode};
 
+  Worker(Device& device, std::unique_ptr<Engine> engine, KvCache* kv_cache,
+         const WorkerConfig& config, Dispatcher& dispatcher);
+  void begin();
   void run();
   // The verbs of one step, in the order of the loop.
   void read_mail(bool wait);
@@ -123,14 +131,23 @@ class Worker {
   void capture_more();
   void end_turn(bool launched, bool completed);
 
+  [[nodiscard]] std::uint64_t num_in_flight() const;
+  [[nodiscard]] bool launch_composite_step();
+  void complete_composite_step();
+  void on_value(RequestHandle handle, OutputValue value) override;
+  void on_end(RequestHandle handle) override;
+  void on_failure(RequestHandle handle, const std::string& error) override;
+
   void accept(Submission submission);
+  [[nodiscard]] std::string find_error(const GenerationRequest& request) const;
+  [[nodiscard]] Epoch close_row(RequestState& request, FinishReason reason);
   void open_row(RequestState& request);
   void reuse_prefix(RequestState& request);
   void keep_prefix(RequestState& request);
   [[nodiscard]] FlyingStep& step_of(Epoch epoch) { return steps_[epoch % steps_.size()]; }
   void build_step(FlyingStep& step);
   void add_decode_lanes(FlyingStep& step);
-  void add_decode_lane(FlyingStep& step, RequestHandle handle, bool continues);
+  void add_decode_lane(FlyingStep& step, RequestHandle handle, std::int32_t iteration);
   void add_prompt_lanes(FlyingStep& step);
   static void add_prompt_lane(FlyingStep& step, const Scheduler::Share& share);
   void prepare_step(FlyingStep& step);
@@ -158,17 +175,19 @@ class Worker {
   void fail_everything(const std::string& error);
   void update_gauges();
 
+  // Of a language model; null otherwise.
   std::unique_ptr<Engine> engine_;
-  const NodeInputs* decode_row_;  // of every lane that decodes
-  std::size_t max_decode_lanes_;  // of a step
-  std::size_t turn_ = 0;          // the waiting row that decodes first where they are more
-  KvCache& kv_cache_;
+  const NodeInputs* decode_row_ = nullptr;  // of every lane that decodes
+  std::size_t max_decode_lanes_ = 0;        // of a step
+  std::size_t turn_ = 0;  // the waiting row that decodes first where they are more
+  KvCache* kv_cache_;
   WorkerConfig config_;
   Dispatcher& dispatcher_;
   RequestTable table_;
   walk::Program program_;
   WalkRuntime walks_;
   Scheduler scheduler_;
+  std::unique_ptr<Composite> composite_;  // of a model of several nodes; null otherwise
   WorkerMetrics metrics_;
   std::array<FlyingStep, Engine::kMaxInFlight> steps_;  // by epoch
   StepClock clock_;
@@ -186,6 +205,7 @@ class Worker {
   // Columns between the worker and its walks.
   ReadyNodes ready_;
   SpeculatedRows continuing_;
+  std::vector<RequestInfo*> infos_;
   std::vector<std::uint32_t> refused_;
   std::vector<std::uint32_t> wasted_;
   std::vector<LoopStop> stopped_;

@@ -1,7 +1,6 @@
 // The worker's way from a schedule to a launched step.
 
 #include "tensor/error.h"
-#include "worker/spec_rows.h"
 #include "worker/worker.h"
 
 #include <algorithm>
@@ -13,13 +12,15 @@ namespace rigel {
 void Worker::FlyingStep::clear() {
   batch.clear();
   lanes.clear();
-  decode_infos.clear();
   prompt_ends.clear();
   num_continuing = 0;
   num_decoding = 0;
 }
 
 bool Worker::launch_step() {
+  if (composite_ != nullptr) {
+    return launch_composite_step();
+  }
   FlyingStep& step = step_of(engine_->last_launched() + 1);
   AdmitOutcome outcome;
   do {
@@ -102,24 +103,29 @@ void Worker::add_decode_lanes(FlyingStep& step) {
     walks_.speculate(kDecodeNode, Names::kNode, decoding.last(std::min(room, decoding.size())),
                      table_.num_rows(), {}, continuing_);
     step.speculation = continuing_.id;
-    for (const RequestHandle handle : continuing_.handles) {
-      add_decode_lane(step, handle, /*continues=*/true);
+    for (std::size_t index = 0; index < continuing_.handles.size(); ++index) {
+      add_decode_lane(step, continuing_.handles[index], continuing_.iterations[index]);
     }
     step.num_continuing = step.batch.size();
   }
   std::ignore = walks_.pop(kDecodeNode, ready_.handles, /*check_ready=*/false);
+  infos_.clear();
   for (const RequestHandle handle : ready_.handles) {
-    add_decode_lane(step, handle, /*continues=*/false);
+    infos_.push_back(&table_.find(handle)->info);
+  }
+  walks_.update_loop_counters(Names::kDecode, ready_.handles, infos_);
+  for (std::size_t index = 0; index < ready_.handles.size(); ++index) {
+    add_decode_lane(step, ready_.handles[index],
+                    infos_[index]->loop_counters.count(Names::kDecodeLoop));
   }
   step.num_decoding = step.batch.size();
 }
 
-void Worker::add_decode_lane(FlyingStep& step, RequestHandle handle, bool continues) {
-  RequestState& request = *table_.find(handle);
-  LoopCounters& counters = step.batch.add(handle, request.info, *decode_row_);
-  counters = loop_counter_snapshot(request.info, Names::kDecodeLoop, continues);
+/// The step's own count of the loop is that of the iteration in which the lane will run.
+void Worker::add_decode_lane(FlyingStep& step, RequestHandle handle, std::int32_t iteration) {
+  const RequestState& request = *table_.find(handle);
+  step.batch.add(handle, request.info, *decode_row_).set(Names::kDecodeLoop, iteration);
   step.lanes.push_back({.handle = handle, .num_tokens = 1, .samples = true});
-  step.decode_infos.push_back(&request.info);
 }
 
 void Worker::add_prompt_lanes(FlyingStep& step) {
@@ -228,12 +234,10 @@ void Worker::signal_text_inputs(RequestHandle handle) {
 /// The prompt's last part is launched; the loop goes on behind it, without waiting for its token.
 void Worker::begin_decode(RequestState& request) {
   const RequestHandle handle = request.handle();
-  RequestInfo* const info = &request.info;
-  info->walk = Names::kDecode;
+  request.info.walk = Names::kDecode;
   walks_.set_walk(handle, Names::kDecode);
   walks_.set_loop(handle, Names::kDecode, Names::kDecodeLoop, request.max_generated(),
                   request.num_launched_tokens());
-  walks_.update_loop_counters(Names::kDecode, {&handle, 1}, {&info, 1});
   signal_text_inputs(handle);
 }
 

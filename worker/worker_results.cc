@@ -9,6 +9,10 @@
 namespace rigel {
 
 void Worker::complete_step() {
+  if (composite_ != nullptr) {
+    complete_composite_step();
+    return;
+  }
   const FlyingStep& step = step_of(engine_->last_completed() + 1);
   try {
     const HostRows rows = engine_->complete();
@@ -105,7 +109,6 @@ void Worker::advance_walks(const FlyingStep& step) {
       mark_ended(handle);
     }
   }
-  walks_.update_loop_counters(Names::kDecode, step.decoding(), step.decode_infos);
 }
 
 void Worker::mark_ended(RequestHandle handle) {

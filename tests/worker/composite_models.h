@@ -1,0 +1,147 @@
+#pragma once
+
+// Two submodules that are no language models, and a model in which one streams to the other: a denoising loop whose frames an
+// encoder in another partition turns into sums. They compute on the virtual device, in host functions.
+
+#include "engine/resource.h"
+#include "tensor/allocator.h"
+#include "tensor/buffer.h"
+#include "worker/composite_model.h"
+
+#include <array>
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+namespace rigel::testing {
+
+/// What happened, in order, and what is to go wrong. Thread: any.
+class CompositeScript {
+ public:
+  void note(std::string event);
+  [[nodiscard]] std::vector<std::string> events() const;
+  [[nodiscard]] std::size_t count(const std::string& prefix) const;
+  void wait_for(const std::string& prefix, std::size_t count) const;
+
+  // Set before the worker starts.
+  /// May throw: called with a hook's name and the seed of a request that it is called for.
+  std::function<void(const std::string& hook, std::uint64_t seed)> on_hook = [](const std::string&,
+                                                                                std::uint64_t) {};
+  /// Whether the encoder's resource refuses a step behind another one in flight; called with how often it was asked before.
+  std::function<bool(int)> refuses = [](int) { return false; };
+
+ private:
+  mutable std::mutex mutex_;
+  mutable std::condition_variable changed_;
+  std::vector<std::string> events_;
+};
+
+struct CompositeNames {
+  static constexpr SignalId kLatents{0};    // (n) f32
+  static constexpr SignalId kCondition{1};  // (1) f32
+  static constexpr SignalId kFrame{2};      // (2) f32 items
+  static constexpr SignalId kEmbedding{3};  // (1) f32
+  static constexpr SignalId kLabel{4};      // (2) i32: elements of the row, its iteration
+  static constexpr SignalId kChange{5};     // (S) f32 rows: how far the step has moved
+  static constexpr LoopId kDenoising{0};
+  static constexpr LoopId kEncoding{1};
+  static constexpr WalkId kDenoise{0};
+  static constexpr WalkId kEncode{1};
+  static constexpr NodeId kDenoiser{0};
+  static constexpr NodeId kEncoder{1};
+};
+
+/// The arithmetic of both, which the host reference shares.
+struct CompositeMath {
+  static constexpr int kInnerSteps = 2;
+  static constexpr int kMaxIterations = 12;
+  static constexpr float kSmallChange = 0.02F;  // below it the loop stops
+
+  /// A forward of the denoiser on one row; how far it has moved.
+  static float denoise(std::vector<float>& latents, float condition, float guidance);
+  /// Frames that a row gives off in one iteration: none, one, or more than the encoder takes meanwhile.
+  static int num_frames(std::size_t num_latents) { return std::array{0, 1, 4}[num_latents % 3]; }
+  static float encode(const float* items, std::int64_t count, std::int64_t start);
+};
+
+/// Refines latents until they hardly move. A request with a guidance other than 1 (its temperature) runs a second branch without
+/// the condition, packed behind the first ones of the batch; guided and unguided requests are batched apart.
+class Denoiser final : public NodeSubmodule {
+ public:
+  Denoiser(Device& device, CompositeScript& script);
+
+  std::unique_ptr<NodeInputs> prepare_inputs(const PrepareContext& context,
+                                             const RequestView& request) override;
+  bool can_batch(const BatchColumns&) const override { return true; }
+  CgKey cg_key_info(const BatchColumns& batch) const override;
+  bool split_batches_by_capture_key(WalkId) const override { return true; }
+  std::optional<std::int32_t> max_batch_size(WalkId) const override { return 4; }
+  bool declare_step(const BatchColumns& batch, SubmoduleStep& step) const override;
+  void preprocess(const BatchColumns&, StepContext&) override {}
+  void forward(const ModelInputsFromEngine& inputs, BatchedModelOutput& outputs) override;
+  void postprocess(const RequestView& request, SignalMap& outputs,
+                   const NodeInputs& inputs) override;
+  std::vector<LoopId> check_stop(const RequestView& request, const HostRows& rows) const override;
+  std::vector<CudaGraphConfig> get_cuda_graph_configs(Device&, int) const override;
+
+ private:
+  struct Job {
+    std::vector<const float*> branches;  // 1, or 2 where guided
+    float* result = nullptr;
+    float* frames = nullptr;
+    float* change = nullptr;
+    std::int64_t count = 0;
+    float condition = 0.0F;
+    float guidance = 1.0F;
+  };
+  struct Slot {
+    std::vector<Job> jobs;
+  };
+  static void run(void* slot);
+
+  CompositeScript& script_;
+  CachingAllocator allocator_;
+  DeviceBuffer changes_;
+  std::array<Slot, 4> slots_;
+  std::uint64_t num_steps_ = 0;
+};
+
+/// Sums the items of each chunk, weighted by their places in the stream. Keeps nothing between steps.
+class Encoder final : public NodeSubmodule {
+ public:
+  Encoder(Device& device, CompositeScript& script);
+
+  std::vector<std::string> get_node_resources() const override { return {"gate"}; }
+  std::unique_ptr<NodeInputs> prepare_inputs(const PrepareContext& context,
+                                             const RequestView& request) override;
+  bool can_batch(const BatchColumns&) const override { return true; }
+  std::optional<std::int32_t> max_batch_size(WalkId) const override { return 3; }
+  bool declare_step(const BatchColumns& batch, SubmoduleStep& step) const override;
+  void preprocess(const BatchColumns&, StepContext&) override {}
+  void forward(const ModelInputsFromEngine& inputs, BatchedModelOutput& outputs) override;
+
+ private:
+  struct Job {
+    const float* items = nullptr;
+    std::int64_t count = 0;
+    std::int64_t start = 0;
+    float* result = nullptr;
+  };
+  struct Slot {
+    std::vector<Job> jobs;
+  };
+  static void run(void* slot);
+
+  CompositeScript& script_;
+  CachingAllocator allocator_;
+  std::array<Slot, 4> slots_;
+  std::uint64_t num_steps_ = 0;
+};
+
+[[nodiscard]] CompositeModel make_composite_model(Device& device, CompositeScript& script);
+
+}  // namespace rigel::testing

@@ -1,0 +1,101 @@
+// A composite without its worker: what it holds for requests, whatever becomes of them.
+
+#include "worker/composite.h"
+
+#include "tests/worker/composite_worker.h"
+
+#include <gtest/gtest.h>
+
+#include <random>
+
+namespace rigel {
+namespace {
+
+using testing::CompositeRequest;
+
+class CompositeTest : public ::testing::Test, protected CompositeListener {
+ protected:
+  void SetUp() override {
+    if (!Device::available() || Device::open({})->is_cuda()) {
+      GTEST_SKIP() << "its model runs on the virtual device";
+    }
+    device = Device::open({});
+    CompositeListener& listener = *this;
+    composite = std::make_unique<Composite>(testing::make_composite_model(*device, script), table,
+                                            listener);
+  }
+  void on_value(RequestHandle handle, OutputValue) override {
+    EXPECT_NE(table.find(handle), nullptr);
+    ++num_values;
+  }
+  void on_end(RequestHandle handle) override {
+    ++num_ended;
+    end(*table.find(handle));
+  }
+  void on_failure(RequestHandle handle, const std::string& error) override {
+    ADD_FAILURE() << error;
+    end(*table.find(handle));
+  }
+  void end(RequestState& request) {
+    const Epoch last_touch = composite->remove(request.handle());
+    table.release(request, last_touch);
+  }
+  RequestState& open(const CompositeRequest& request) {
+    auto state = std::make_unique<RequestState>();
+    state->id = RequestId{++num_opened};
+    state->info.seed = request.seed;
+    state->info.sampling.temperature = request.guidance;
+    state->spec.inputs = {
+        {"denoiser", "latents", {Tensor::copy_of(std::span<const float>(request.latents))}},
+        {"denoiser",
+         "condition",
+         {Tensor::copy_of(std::span<const float>(&request.condition, 1))}}};
+    RequestState& accepted = table.accept(std::move(state));
+    table.assign_row(accepted);
+    composite->open(accepted);
+    return accepted;
+  }
+  /// A turn of a worker; false where nothing was left to do.
+  bool turn() {
+    const bool launched = composite->launch_step();
+    const bool completes = composite->num_in_flight() >= (launched ? Composite::kMaxInFlight : 1);
+    if (completes) {
+      composite->complete_step();
+    }
+    return launched || completes;
+  }
+
+  testing::CompositeScript script;
+  std::unique_ptr<Device> device;
+  RequestTable table{4};
+  std::unique_ptr<Composite> composite;
+  std::uint64_t num_opened = 0;
+  int num_ended = 0;
+  int num_values = 0;
+};
+
+TEST_F(CompositeTest, T_GR_13_nothing_is_held_for_requests_that_ended_or_left) {
+  const std::vector<CompositeRequest> requests = testing::requests_of_every_kind();
+  std::mt19937 random(7);
+  int num_left = 0;
+  for (int turns = 0; turns < 3000; ++turns) {
+    if (table.has_free_row() && random() % 3 == 0) {
+      open(requests[random() % requests.size()]);
+    }
+    turn();
+    if (table.size() > 0 && random() % 40 == 0) {
+      end(table.any());
+      ++num_left;
+    }
+  }
+  while (turn()) {
+  }
+  EXPECT_EQ(table.size(), 0U);
+  EXPECT_EQ(composite->num_tensors(), 0U);
+  EXPECT_EQ(num_ended + num_left, static_cast<int>(num_opened));
+  EXPECT_GT(num_ended, 50);
+  EXPECT_GT(num_left, 20);
+}
+
+}  // namespace
+}  // namespace rigel

@@ -1,0 +1,137 @@
+#include "tests/worker/composite_worker.h"
+
+#include <utility>
+
+namespace rigel::testing {
+
+namespace {
+
+std::vector<float> floats_of(const Tensor& tensor) {
+  std::vector<float> values;
+  if (tensor.dtype() == Dtype::kI32) {
+    const auto span = tensor.host_view().span<std::int32_t>();
+    values.assign(span.begin(), span.end());
+  } else {
+    const auto span = tensor.host_view().span<float>();
+    values.assign(span.begin(), span.end());
+  }
+  return values;
+}
+
+class AnswerCollector final : public OutputListener {
+ public:
+  void on_delta(const OutputDelta& delta) override {
+    for (const OutputValue& value : delta.values) {
+      answer_.values[std::string(value.name)].push_back(floats_of(value.tensor));
+    }
+    if (delta.finish) {
+      answer_.finish = *delta.finish;
+      answer_.error = delta.error;
+      ended_.set_value(std::move(answer_));
+    }
+  }
+  std::future<CompositeAnswer> future() { return ended_.get_future(); }
+
+ private:
+  CompositeAnswer answer_;
+  std::promise<CompositeAnswer> ended_;
+};
+
+}  // namespace
+
+CompositeExpectation expect(const CompositeRequest& request) {
+  CompositeExpectation expected;
+  std::vector<float> latents = request.latents;
+  std::vector<std::vector<float>> frames;
+  bool stops = false;
+  while (!stops && expected.num_iterations < CompositeMath::kMaxIterations) {
+    stops = CompositeMath::denoise(latents, request.condition, request.guidance) <
+            CompositeMath::kSmallChange;
+    expected.values["label"].push_back(
+        {static_cast<float>(latents.size()), static_cast<float>(expected.num_iterations)});
+    for (int frame = 0; frame < CompositeMath::num_frames(latents.size()); ++frame) {
+      frames.push_back({latents.front(), static_cast<float>(frame)});
+    }
+    ++expected.num_iterations;
+  }
+  expected.values["latents"].push_back(latents);
+  for (std::size_t start = 0; start < frames.size(); start += 2) {
+    std::vector<float> chunk = frames[start];
+    if (start + 1 < frames.size()) {
+      chunk.insert(chunk.end(), frames[start + 1].begin(), frames[start + 1].end());
+    }
+    expected.values["embedding"].push_back({CompositeMath::encode(
+        chunk.data(), static_cast<std::int64_t>(chunk.size()), static_cast<std::int64_t>(start))});
+  }
+  return expected;
+}
+
+std::vector<CompositeRequest> requests_of_every_kind() {
+  std::vector<CompositeRequest> requests;
+  for (std::uint64_t seed = 1; seed <= 12; ++seed) {
+    CompositeRequest request{
+        .seed = seed, .latents = {}, .condition = 0.25F * static_cast<float>(seed % 5)};
+    for (std::uint64_t index = 0; index <= seed % 6; ++index) {
+      request.latents.push_back(static_cast<float>(index * seed) - 3.0F);
+    }
+    request.guidance = seed % 3 == 0 ? 2.5F : 1.0F;
+    if (seed % 4 == 0) {
+      request.latents.front() = 1e9F;  // far away: the bound ends the loop
+    }
+    requests.push_back(std::move(request));
+  }
+  return requests;
+}
+
+void CompositeWorkerTest::SetUp() {
+  if (!Device::available() || Device::open({})->is_cuda()) {
+    GTEST_SKIP() << "its model runs on the virtual device";
+  }
+}
+
+void CompositeWorkerTest::stop() {
+  if (worker != nullptr) {
+    worker->stop();
+  }
+  dispatcher.reset();
+  worker.reset();
+}
+
+void CompositeWorkerTest::start(bool one_step_ahead, std::int32_t num_rows) {
+  stop();
+  DeviceOptions options;
+  options.mode = DeviceMode::kThreaded;
+  device = Device::open(options);
+  CompositeModel model = make_composite_model(*device, script);
+  on_model(model);
+  dispatcher = std::make_unique<Dispatcher>(nullptr, [](RequestId, std::int32_t) {});
+  worker = std::make_unique<Worker>(
+      std::move(model),
+      WorkerConfig{.one_step_ahead = one_step_ahead, .num_rows = num_rows, .eos_ids = {}},
+      *dispatcher);
+}
+
+std::future<CompositeAnswer> CompositeWorkerTest::submit_inputs(std::uint64_t seed,
+                                                                std::vector<RequestInput> inputs,
+                                                                float guidance) {
+  auto collector = std::make_shared<AnswerCollector>();
+  std::future<CompositeAnswer> future = collector->future();
+  GenerationRequest request;
+  request.inputs = std::move(inputs);
+  request.sampling.seed = seed;
+  request.sampling.temperature = guidance;
+  dispatcher->open({.id = RequestId{seed}, .listener = collector, .stop = {}});
+  worker->submit(RequestId{seed}, std::move(request));
+  return future;
+}
+
+std::future<CompositeAnswer> CompositeWorkerTest::submit(const CompositeRequest& request) {
+  const Tensor condition = Tensor::copy_of(std::span<const float>(&request.condition, 1));
+  return submit_inputs(
+      request.seed,
+      {{"denoiser", "latents", {Tensor::copy_of(std::span<const float>(request.latents))}},
+       {"denoiser", "condition", {condition}}},
+      request.guidance);
+}
+
+}  // namespace rigel::testing

@@ -1,0 +1,60 @@
+#pragma once
+
+// The worker around a composite model, and what its requests must get.
+
+#include "tests/worker/composite_models.h"
+#include "worker/dispatcher.h"
+#include "worker/worker.h"
+
+#include <gtest/gtest.h>
+
+#include <future>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace rigel::testing {
+
+struct CompositeRequest {
+  std::uint64_t seed = 0;
+  std::vector<float> latents;
+  float condition = 0.0F;
+  float guidance = 1.0F;
+};
+
+struct CompositeAnswer {
+  std::map<std::string, std::vector<std::vector<float>>> values;  // by name, in order
+  FinishReason finish{};
+  std::string error;
+};
+
+/// Without a worker: the same loop on the host.
+struct CompositeExpectation {
+  std::map<std::string, std::vector<std::vector<float>>> values;
+  int num_iterations = 0;
+};
+[[nodiscard]] CompositeExpectation expect(const CompositeRequest& request);
+
+/// Requests of every kind: lengths 1..6, guided and not, that stop by value or at the bound.
+[[nodiscard]] std::vector<CompositeRequest> requests_of_every_kind();
+
+class CompositeWorkerTest : public ::testing::Test {
+ protected:
+  void SetUp() override;
+  void TearDown() override { stop(); }
+
+  void start(bool one_step_ahead = true, std::int32_t num_rows = 8);
+  std::future<CompositeAnswer> submit(const CompositeRequest& request);
+  std::future<CompositeAnswer> submit_inputs(std::uint64_t seed, std::vector<RequestInput> inputs,
+                                             float guidance = 1.0F);
+  void stop();
+
+  CompositeScript script;
+  std::function<void(CompositeModel&)> on_model = [](CompositeModel&) {};
+  std::unique_ptr<Device> device;
+  std::unique_ptr<Dispatcher> dispatcher;
+  std::unique_ptr<Worker> worker;
+};
+
+}  // namespace rigel::testing

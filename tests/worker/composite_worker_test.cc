@@ -1,0 +1,265 @@
+// Two nodes of other kinds than language models, through the worker: walks, a stream between partitions, one step ahead.
+
+#include "tests/worker/composite_worker.h"
+
+#include <gmock/gmock.h>
+
+#include <algorithm>
+#include <atomic>
+#include <set>
+#include <sstream>
+#include <stdexcept>
+
+namespace rigel {
+namespace {
+
+using testing::CompositeAnswer;
+using testing::CompositeExpectation;
+using testing::CompositeMath;
+using testing::CompositeNames;
+using testing::CompositeRequest;
+using testing::CompositeWorkerTest;
+using testing::expect;
+using ::testing::HasSubstr;
+using testing::requests_of_every_kind;
+
+using CompositeWorker = CompositeWorkerTest;
+
+/// Stops by value, with two frames an iteration.
+CompositeRequest ordinary(std::uint64_t seed, float guidance = 1.0F) {
+  return {.seed = seed, .latents = {8.0F, -2.0F}, .condition = 0.5F, .guidance = guidance};
+}
+/// Runs to the bound.
+CompositeRequest endless(std::uint64_t seed) {
+  return {.seed = seed, .latents = {1e9F, 2.0F, 3.0F, 4.0F, 5.0F}, .condition = 1.0F};
+}
+
+void check(CompositeAnswer answer, const CompositeRequest& request) {
+  EXPECT_EQ(answer.finish, FinishReason::kStop) << answer.error;
+  EXPECT_EQ(answer.values, expect(request).values) << "request " << request.seed;
+}
+
+class CompositeModes : public CompositeWorkerTest, public ::testing::WithParamInterface<bool> {};
+
+TEST_P(CompositeModes, RequestsGetWhatTheLoopOnTheHostGives) {
+  const std::vector<CompositeRequest> requests = requests_of_every_kind();
+  start(GetParam());
+  for (const CompositeRequest& request : requests) {
+    check(submit(request).get(), request);
+  }
+  // The same in company, more of them than rows.
+  start(GetParam(), 5);
+  std::vector<std::future<CompositeAnswer>> answers;
+  for (const CompositeRequest& request : requests) {
+    answers.push_back(submit(request));
+  }
+  for (std::size_t index = 0; index < requests.size(); ++index) {
+    check(answers[index].get(), requests[index]);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(OneStepAhead, CompositeModes, ::testing::Bool());
+
+TEST_F(CompositeWorker, T_WK_2_a_stop_by_value_wastes_one_row_step_and_a_bound_none) {
+  // Without frames, so that no step of the encoder comes between.
+  const CompositeRequest stops{.seed = 1, .latents = {8.0F, -2.0F, 1.0F}, .condition = 0.5F};
+  const CompositeRequest is_bound{.seed = 2, .latents = {1e9F, 2.0F, 3.0F}, .condition = 1.0F};
+  for (const CompositeRequest& request : {stops, is_bound}) {
+    const auto num_iterations = static_cast<std::size_t>(expect(request).num_iterations);
+    ASSERT_EQ(num_iterations < CompositeMath::kMaxIterations, request.seed == 1);
+    for (const bool ahead : {false, true}) {
+      const std::size_t before = script.count("denoise");
+      start(ahead, 1);
+      check(submit(request).get(), request);
+      stop();
+      EXPECT_EQ(script.count("denoise") - before,
+                num_iterations + (ahead && request.seed == 1 ? 1 : 0));
+    }
+  }
+}
+
+TEST_F(CompositeWorker, T_WK_9_a_chain_yields_to_a_node_that_is_ready) {
+  start();
+  const CompositeRequest request = endless(1);
+  check(submit(request).get(), request);
+  stop();
+  const std::vector<std::string> events = script.events();
+  const auto first = std::ranges::find(events, "encode 1");
+  const auto last = std::find(events.rbegin(), events.rend(), "denoise 1").base();
+  EXPECT_LT(first, last) << "the encoder waited for the end of the loop";
+}
+
+TEST_F(CompositeWorker, B_54_a_request_without_an_input_fails_alone) {
+  start();
+  auto whole = submit(ordinary(1));
+  const CompositeRequest given = ordinary(2);
+  auto lacking = submit_inputs(
+      2, {{"denoiser", "latents", {Tensor::copy_of(std::span<const float>(given.latents))}}});
+  check(whole.get(), ordinary(1));
+  const CompositeAnswer answer = lacking.get();
+  EXPECT_EQ(answer.finish, FinishReason::kError);
+  EXPECT_THAT(answer.error, HasSubstr("node 'denoiser': nothing brings input 'condition'"));
+  check(submit(ordinary(3)).get(), ordinary(3));
+}
+
+TEST_F(CompositeWorker, AnInputThatNoWalkHasIsNamed) {
+  start();
+  const CompositeAnswer answer = submit_inputs(1, {{"denoiser", "picture", {}}}).get();
+  EXPECT_EQ(answer.finish, FinishReason::kError);
+  EXPECT_THAT(answer.error, HasSubstr("'denoiser' with an input 'picture'"));
+  EXPECT_THAT(submit_inputs(2, {{"encoder", "frame", {}}}).get().error,
+              HasSubstr("'encoder' with an input 'frame'"))
+      << "which only a stream fills";
+}
+
+TEST_F(CompositeWorker, T_WK_4_a_step_ahead_that_is_refused_gives_its_chunk_back) {
+  // The encoder lags behind, so its steps follow each other; every second one behind another is refused with its chunk.
+  script.refuses = [](int num_asked) { return num_asked % 2 == 0; };
+  start();
+  const std::vector<CompositeRequest> requests = {endless(1), ordinary(2), endless(3), ordinary(4)};
+  std::vector<std::future<CompositeAnswer>> answers;
+  for (const CompositeRequest& request : requests) {
+    answers.push_back(submit(request));
+  }
+  for (std::size_t index = 0; index < requests.size(); ++index) {
+    check(answers[index].get(), requests[index]);
+  }
+  EXPECT_GT(script.count("refused"), 0U);
+}
+
+TEST_F(CompositeWorker, CaptureGroupsAreBatchedApart) {
+  start();
+  std::vector<std::future<CompositeAnswer>> answers;
+  for (std::uint64_t seed = 1; seed <= 6; ++seed) {
+    answers.push_back(submit(ordinary(seed, seed % 2 == 0 ? 2.0F : 1.0F)));
+  }
+  for (std::uint64_t seed = 1; seed <= 6; ++seed) {
+    check(answers[seed - 1].get(), ordinary(seed, seed % 2 == 0 ? 2.0F : 1.0F));
+  }
+  for (const std::string& event : script.events()) {
+    std::istringstream words(event);
+    std::string word;
+    words >> word;
+    std::set<std::uint64_t> groups;
+    for (std::uint64_t seed = 0; word == "denoise" && words >> seed;) {
+      groups.insert(seed % 2);
+    }
+    EXPECT_LE(groups.size(), 1U) << event;
+  }
+}
+
+class CompositeFailures : public CompositeWorkerTest,
+                          public ::testing::WithParamInterface<const char*> {};
+
+TEST_P(CompositeFailures, T_WK_7_fail_those_they_touch_once_and_nobody_later) {
+  const std::string failing = GetParam();
+  std::atomic<bool> has_thrown = false;
+  script.on_hook = [&](const std::string& hook, std::uint64_t seed) {
+    if (seed == 2 && hook == failing && !has_thrown.exchange(true)) {
+      throw std::runtime_error("broken");
+    }
+  };
+  start(/*one_step_ahead=*/true, /*num_rows=*/2);
+  const CompositeAnswer failed = submit(ordinary(2)).get();
+  EXPECT_EQ(failed.finish, FinishReason::kError);
+  EXPECT_THAT(failed.error, HasSubstr("broken"));
+  EXPECT_TRUE(has_thrown);
+  auto third = submit(ordinary(3));
+  auto fourth = submit(endless(4));
+  check(third.get(), ordinary(3));
+  check(fourth.get(), endless(4));
+  EXPECT_TRUE(worker->healthy());
+}
+
+INSTANTIATE_TEST_SUITE_P(EveryHook, CompositeFailures,
+                         ::testing::Values("denoiser.prepare", "denoiser.forward",
+                                           "denoiser.postprocess", "denoiser.check_stop",
+                                           "encoder.prepare", "encoder.forward"));
+
+TEST_F(CompositeWorker, T_WK_7_a_request_that_fails_to_prepare_leaves_its_batch) {
+  script.on_hook = [](const std::string& hook, std::uint64_t seed) {
+    if (seed % 3 == 0 && hook == "denoiser.prepare") {
+      throw std::runtime_error("broken");
+    }
+  };
+  start();
+  std::vector<std::future<CompositeAnswer>> answers;
+  for (std::uint64_t seed = 1; seed <= 6; ++seed) {
+    answers.push_back(submit(ordinary(seed)));
+  }
+  for (std::uint64_t seed = 1; seed <= 6; ++seed) {
+    if (seed % 3 == 0) {
+      EXPECT_EQ(answers[seed - 1].get().finish, FinishReason::kError);
+    } else {
+      check(answers[seed - 1].get(), ordinary(seed));
+    }
+  }
+}
+
+TEST_F(CompositeWorker,
+       T_WK_3_a_request_that_is_cancelled_during_its_steps_leaves_the_others_alone) {
+  start(/*one_step_ahead=*/true, /*num_rows=*/2);
+  auto first = submit(endless(1));
+  auto second = submit(endless(2));
+  script.wait_for("denoise", 3);
+  worker->cancel(RequestId{1});
+  const FinishReason finish = first.get().finish;
+  EXPECT_TRUE(finish == FinishReason::kCancelled || finish == FinishReason::kStop);
+  check(second.get(), endless(2));
+  check(submit(ordinary(3)).get(), ordinary(3));
+}
+
+/// Captured steps without a graph: the forward itself, over padded lanes.
+class ForwardAgain final : public CapturedSteps {
+ public:
+  explicit ForwardAgain(NodeSubmodule& submodule) : submodule_(submodule) {
+    padding_.input_seq_len = 4;
+  }
+  std::optional<SlotLease> lease(const BucketQuery& query) override {
+    for (const std::int32_t size : {1, 2, 4}) {
+      if (query.num_lanes <= size) {
+        ++num_leases;
+        return SlotLease{0, {query.walk, size, query.num_tokens, query.key}};
+      }
+    }
+    return std::nullopt;
+  }
+  const NodeInputs& padding_row(const SlotLease&) const override { return padding_; }
+  void replay(const SlotLease& lease, const ModelInputsFromEngine& inputs,
+              BatchedModelOutput& outputs) override {
+    EXPECT_EQ(inputs.handles.size(), static_cast<std::size_t>(lease.bucket.num_lanes));
+    const bool is_guided = lease.bucket.key == CgKey::interned(1);
+    EXPECT_EQ(inputs.step->segments.size(), inputs.handles.size() * (is_guided ? 2 : 1));
+    submodule_.forward(inputs, outputs);
+  }
+  void release(const SlotLease&) noexcept override { --num_leases; }
+
+  int num_leases = 0;
+
+ private:
+  NodeSubmodule& submodule_;
+  NodeInputs padding_;
+};
+
+TEST_F(CompositeWorker, CapturedStepsServeEveryBatchOfTheLoop) {
+  std::unique_ptr<ForwardAgain> captured;
+  on_model = [&](CompositeModel& model) {
+    Engine& engine = *model.engines[static_cast<std::size_t>(CompositeNames::kDenoiser)];
+    captured = std::make_unique<ForwardAgain>(engine.submodule());
+    engine.set_captured_steps(captured.get());
+  };
+  start();
+  std::vector<std::future<CompositeAnswer>> answers;
+  const std::vector<CompositeRequest> requests = requests_of_every_kind();
+  for (const CompositeRequest& request : requests) {
+    answers.push_back(submit(request));
+  }
+  for (std::size_t index = 0; index < requests.size(); ++index) {
+    check(answers[index].get(), requests[index]);
+  }
+  stop();
+  EXPECT_EQ(captured->num_leases, 0);
+}
+
+}  // namespace
+}  // namespace rigel

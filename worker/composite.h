@@ -1,0 +1,123 @@
+#pragma once
+
+#include "worker/composite_listener.h"
+#include "worker/composite_model.h"
+#include "worker/node_runner.h"
+#include "worker/node_step.h"
+#include "worker/request.h"
+#include "worker/request_table.h"
+#include "worker/walk_context.h"
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace rigel {
+
+/// Runs requests through the walks of a model of several nodes. Whichever (node, walk) was launched least recently is next, of
+/// those that somebody waits for; a step that continues one in flight runs where nobody else does. At most two steps are in
+/// flight over all nodes; they complete in the order of their launch.
+///
+/// A partition runs its walks in the order of its definition. An input that the request brings, or that a walk persisted, enters
+/// the first walk that has it. A request that waits for something that nobody will bring fails. Thread: worker.
+class Composite {
+ public:
+  static constexpr std::uint64_t kMaxInFlight = 2;
+
+  /// Throws CheckError where engines and nodes do not match. `table` and `listener` outlive it.
+  Composite(CompositeModel model, RequestTable& table, CompositeListener& listener);
+  ~Composite();
+
+  /// What is wrong with a request's inputs; empty: nothing.
+  [[nodiscard]] std::string find_error(const GenerationRequest& request) const;
+  /// The request has a row; its inputs are taken.
+  void open(RequestState& request);
+  /// Forgets the request; the last step that touches its row.
+  Epoch remove(RequestHandle handle);
+
+  /// True where a step was launched.
+  [[nodiscard]] bool launch_step();
+  void complete_step();
+
+  [[nodiscard]] std::uint64_t num_in_flight() const { return context_.steps.num_in_flight(); }
+  [[nodiscard]] Epoch last_launched() const { return context_.steps.last_launched(); }
+  [[nodiscard]] Epoch last_completed() const { return context_.steps.last_completed(); }
+  [[nodiscard]] StreamRef stream() const { return context_.stream; }
+  /// Tensor handles held for requests, in walks and streams.
+  [[nodiscard]] std::size_t num_tensors() const;
+
+ private:
+  struct Key {
+    WalkNode node;
+    Epoch last_launch = 0;
+    bool continues = false;  // the step in flight
+  };
+  /// Where a request stands, and what it brings to walks that have not begun.
+  struct Row {
+    RequestHandle handle;  // padding: nobody's
+    std::vector<WalkInput> inputs;
+    std::vector<std::pair<SignalId, TensorList>> persisted;
+    std::vector<std::optional<WalkId>> walks;  // by partition; none: it is done
+  };
+
+  [[nodiscard]] NodeStep& step_of(Epoch epoch) { return steps_[epoch % kMaxInFlight]; }
+  [[nodiscard]] NodeRunner& runner_of(NodeId node) {
+    return *runners_[static_cast<std::size_t>(node)];
+  }
+  [[nodiscard]] Row& row_of(RequestHandle handle) {
+    return rows_[static_cast<std::size_t>(handle.row)];
+  }
+  void begin_walk(RequestHandle handle, WalkId walk);
+  void finish_walk(RequestHandle handle, WalkId walk);
+  void poll_streams(RequestHandle handle);
+  void find_keys();
+  [[nodiscard]] bool try_launch(Key& key);
+  void run_idle(NodeStep& step);
+  void take_failures(NodeRunner& runner);
+  void fail(RequestHandle handle, const std::string& error);
+  void fail_stuck();
+  [[nodiscard]] std::string missing_inputs(const Row& row) const;
+
+  void land(const NodeStep& step);
+  void stop_loops(const NodeStep& step, const HostRows& rows);
+  void route(NodeStep& step, const HostRows& rows);
+  void follow_routes(WalkId walk);
+  void deliver_values();
+  [[nodiscard]] Tensor to_host(const Tensor& tensor);
+
+  // Declared first, so that what they made goes before them.
+  CompositeModel model_;
+  CachingAllocator allocator_;
+  PinnedPool pinned_;
+  Stream copies_;  // of what leaves for clients
+  WalkContext context_;
+  CompositeListener& listener_;
+  std::vector<std::unique_ptr<NodeRunner>> runners_;  // by NodeId
+  std::vector<Key> keys_;
+  std::vector<Row> rows_;
+  std::array<NodeStep, kMaxInFlight> steps_;  // by epoch
+
+  std::uint64_t num_changes_ = 0;  // of requests, by other things than steps
+
+  // Scratch.
+  ReadyNodes ready_;
+  std::vector<Key*> order_;
+  std::vector<std::uint32_t> refused_;
+  std::vector<std::uint32_t> wasted_;
+  std::vector<RequestFailure> failures_;
+  std::vector<RequestView> views_;
+  std::vector<LoopStop> stops_;
+  std::vector<LoopStop> stopped_;
+  std::vector<std::size_t> landed_;  // lanes
+  std::vector<RequestHandle> handles_;
+  std::vector<const SignalMap*> outputs_;
+  std::vector<InlineValue> inlined_;
+  std::vector<std::pair<RequestHandle, OutputValue>> values_;
+  RouteOutput routed_;
+};
+
+}  // namespace rigel

@@ -1,0 +1,179 @@
+// Steps of one node: rows that wait, preparation, launch. node_runner_continuing.cc adds the rows of a step in flight.
+
+#include "worker/node_runner.h"
+
+#include <algorithm>
+#include <limits>
+#include <tuple>
+#include <utility>
+
+namespace rigel {
+
+NodeRunner::NodeRunner(WalkContext& context, NodeId node, std::unique_ptr<Engine> engine)
+    : context_(context), node_(node), engine_(std::move(engine)) {
+  for (std::size_t index = 0; index < context.program.streams.size(); ++index) {
+    if (context.program.streams[index].consumer == node) {
+      streams_.push_back(static_cast<walk::StreamId>(index));
+      has_finite_streams_ = has_finite_streams_ || context.program.streams[index].finite();
+    }
+  }
+}
+
+bool NodeRunner::build(WalkId walk, const NodeStep* in_front, NodeStep& step) {
+  step.clear();
+  step.node = {walk, node_};
+  step.batch.walk = walk;
+  find_waiting(step.node);
+  if (in_front != nullptr && in_front->node.walk == walk && find_target(*in_front)) {
+    add_continuing(*in_front, step);
+  }
+  add_waiting(step);
+  if (!step.batch.empty()) {
+    prepare(step);
+  }
+  return !step.batch.empty();
+}
+
+/// Rows that are ready; the order in which they last ran is that in which they have waited.
+void NodeRunner::find_waiting(WalkNode node) {
+  context_.walks.ready_nodes(nullptr, node, std::nullopt, ready_);
+  waiting_.assign(ready_.handles.begin(), ready_.handles.end());
+  std::ranges::stable_sort(
+      waiting_, {}, [this](RequestHandle handle) { return context_.steps.last_touch(handle.row); });
+  snapshot(node.walk, waiting_, std::nullopt, 0);
+}
+
+std::int32_t NodeRunner::max_lanes(WalkId walk) const {
+  return engine_->max_batch_size(walk).value_or(std::numeric_limits<std::int32_t>::max());
+}
+
+/// The counters at which each of `handles` will run, the first `num_next` one iteration of `loop` later, to `metadata_`.
+void NodeRunner::snapshot(WalkId walk, std::span<const RequestHandle> handles,
+                          std::optional<LoopId> loop, std::int64_t num_next) {
+  infos_.clear();
+  for (const RequestHandle handle : handles) {
+    infos_.push_back(&context_.table.find(handle)->info);
+  }
+  // A request may be in walks of several partitions, and shows the loops of one at a time.
+  context_.walks.update_loop_counters(walk, handles, infos_);
+  const_infos_.assign(infos_.begin(), infos_.end());
+  loop_counter_snapshots(const_infos_, loop, num_next, metadata_);
+}
+
+bool NodeRunner::takes(WalkId walk, SignalId input) const {
+  const walk::CompiledWalk& compiled = context_.program.walk(walk);
+  return compiled.input_of(*compiled.find(node_), input).has_value();
+}
+
+CgKey NodeRunner::group_of(WalkId walk, RequestHandle handle, const InputMetadata& metadata) {
+  return engine_->capture_group(walk, context_.table.find(handle)->info, metadata);
+}
+
+void NodeRunner::add_waiting(NodeStep& step) {
+  const auto cap = static_cast<std::size_t>(max_lanes(step.node.walk));
+  if (waiting_.empty()) {
+    return;
+  }
+  snapshot(step.node.walk, waiting_, std::nullopt, 0);
+  std::optional<CgKey> group;
+  if (!step.batch.empty()) {
+    group = group_of(step.node.walk, step.lanes[0].handle, step.batch.metadata()[0]);
+  }
+  waiting_signals_.resize(std::max(waiting_signals_.size(), waiting_.size()));
+  for (std::size_t index = 0; index < waiting_.size() && step.batch.size() < cap; ++index) {
+    const RequestHandle handle = waiting_[index];
+    InputMetadata& metadata = metadata_[index];
+    for (const walk::StreamId id : streams_) {
+      const SignalId input = context_.program.streams[static_cast<std::size_t>(id)].input;
+      if (takes(step.node.walk, input)) {
+        metadata.stream_chunks.emplace_back(input, context_.current_chunk(handle, id));
+      }
+    }
+    const CgKey own = group_of(step.node.walk, handle, metadata);
+    if (group && own != *group) {
+      continue;
+    }
+    group = own;
+    std::ignore = context_.walks.pop(step.node, {&handle, 1}, /*check_ready=*/false);
+    SignalMap& signals = waiting_signals_[index];
+    signals.clear();
+    context_.walks.gather_inputs(step.node, handle, signals);
+    add_lane(step, handle, std::move(metadata), signals);
+  }
+}
+
+void NodeRunner::add_lane(NodeStep& step, RequestHandle handle, InputMetadata metadata,
+                          const SignalMap& signals) {
+  const bool ends_streams = has_finite_streams_ && context_.streams.ends(handle, node_).node;
+  step.batch.add(
+      handle, context_.table.find(handle)->info, std::move(metadata),
+      LaneSource{
+          .walk = step.node.walk, .signals = &signals, .is_final_stream_chunk = ends_streams});
+  step.lanes.push_back({handle, ends_streams});
+}
+
+/// Lets the engine prepare the rows. Who fails is told by it; who declines goes back, unless nothing follows anyway.
+void NodeRunner::prepare(NodeStep& step) {
+  engine_->prepare_inputs(step.batch);
+  if (step.batch.size() == step.lanes.size()) {
+    return;
+  }
+  const std::span<const RequestHandle> left = step.batch.handles();
+  const std::span<const RequestHandle> declined = step.batch.skipped();
+  std::vector<NodeLane> lanes;
+  std::size_t num_continuing = 0;
+  for (std::size_t index = 0; index < step.lanes.size(); ++index) {
+    const NodeLane& lane = step.lanes[index];
+    const bool continues = index < step.num_continuing;
+    if (lanes.size() < left.size() && left[lanes.size()] == lane.handle) {
+      num_continuing += continues ? 1 : 0;
+      lanes.push_back(lane);
+    } else if (continues) {
+      step.dropped.push_back(lane.handle);
+    } else if (std::ranges::find(declined, lane.handle) == declined.end()) {
+      continue;  // has failed
+    } else if (lane.ends_streams) {
+      step.idle.push_back(lane.handle);
+    } else {
+      context_.walks.push_back(step.node, {&lane.handle, 1});
+    }
+  }
+  step.lanes = std::move(lanes);
+  step.num_continuing = num_continuing;
+  if (num_continuing == 0) {
+    settle_without(step);
+  }
+}
+
+void NodeRunner::put_back(NodeStep& step) {
+  settle_without(step);
+  context_.walks.push_back(step.node, step.batch.handles().subspan(step.num_continuing));
+}
+
+AdmitOutcome NodeRunner::launch(NodeStep& step) {
+  const AdmitOutcome outcome = engine_->launch(step.batch);
+  if (!outcome.ok()) {
+    return outcome;
+  }
+  if (step.speculation) {
+    context_.walks.commit(*step.speculation, step.dropped, step.offers, returned_);
+    step.speculation.reset();
+    for (std::uint32_t index = 0; index < step.offers.size(); ++index) {
+      if (std::ranges::find(continuing_.accepted_offers, index) ==
+          continuing_.accepted_offers.end()) {
+        returned_.push_back(index);
+      }
+    }
+    std::ranges::sort(returned_);
+    return_offers(returned_, step);
+  }
+  step.outputs.resize(step.lanes.size());
+  for (std::size_t index = 0; index < step.lanes.size(); ++index) {
+    if (SignalMap* given = engine_->request_outputs().find(step.lanes[index].handle)) {
+      step.outputs[index] = std::move(*given);
+    }
+  }
+  return outcome;
+}
+
+}  // namespace rigel
