@@ -41,6 +41,13 @@ void* operator new(std::size_t num_bytes, std::align_val_t alignment) {
 void* operator new[](std::size_t num_bytes, std::align_val_t alignment) {
   return allocate(num_bytes, static_cast<std::size_t>(alignment));
 }
+// A sanitizer brings these forms of its own, which its free() then misses.
+void* operator new(std::size_t num_bytes, const std::nothrow_t&) noexcept {
+  return ::operator new(num_bytes);
+}
+void* operator new[](std::size_t num_bytes, const std::nothrow_t&) noexcept {
+  return ::operator new(num_bytes);
+}
 void operator delete(void* memory) noexcept {
   std::free(memory);
 }
