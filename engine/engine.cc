@@ -101,6 +101,14 @@ void Engine::restart_request(RequestHandle handle) {
   }
 }
 
+bool Engine::offload_request(RequestHandle handle) {
+  return runner_.offload(handle, stream_, last_launched());
+}
+
+bool Engine::reload_request(RequestHandle handle) {
+  return runner_.reload(handle, stream_, last_launched());
+}
+
 void Engine::prepare_inputs(ExecutingBatch& batch) {
   const TraceRange range(device_, "engine.prepare");
   prepare_lanes(*submodule_, batch, failures_);

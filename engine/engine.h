@@ -72,6 +72,12 @@ class Engine {
   /// The request loses what it has cached and stays open: its tokens will be computed again from the first.
   void restart_request(RequestHandle handle);
 
+  /// Moves what the request has cached to the host, behind what was launched; it takes no part in steps until it is back. False:
+  /// no resource could, or it would free nothing, and nothing has changed. Requires that no step with it is in flight.
+  [[nodiscard]] bool offload_request(RequestHandle handle);
+  /// Moves it back, in front of what is launched next; false: there is no room, and nothing has changed.
+  [[nodiscard]] bool reload_request(RequestHandle handle);
+
   /// Makes the rows of the batch's lanes. Lanes whose request declines the step (batch.skipped()) or fails leave the batch,
   /// in which nobody may be left.
   void prepare_inputs(ExecutingBatch& batch);
