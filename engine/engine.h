@@ -88,7 +88,8 @@ class Engine {
   /// kMaxInFlight steps may be in flight.
   [[nodiscard]] AdmitOutcome launch(const ExecutingBatch& batch);
 
-  /// Waits for the oldest step in flight and gives its rows; memory that waited for it is free again.
+  /// Waits for the oldest step in flight and gives its rows; memory that waited for it is free again. Throws DeviceError where
+  /// the device has failed; the step has ended then, too.
   [[nodiscard]] HostRows complete();
 
   /// The loops that end after a completed step, of those requests that have not failed, in the order of `requests` and inner
@@ -169,6 +170,7 @@ class Engine {
   void enqueue_forward(Drive& drive, BatchedModelOutput& outputs);
   void run_drives(std::span<Drive> drives, const BatchColumns& lanes, Slot& slot);
   void release_lease() noexcept;
+  Epoch end_step(Slot& slot);
   void check_stop_apart(std::span<const RequestView> requests, const HostRows& rows);
 
   Device& device_;
