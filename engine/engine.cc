@@ -101,6 +101,14 @@ void Engine::restart_request(RequestHandle handle) {
   }
 }
 
+bool Engine::offload_request(RequestHandle handle) {
+  return runner_.offload(handle, stream_, last_launched());
+}
+
+bool Engine::reload_request(RequestHandle handle) {
+  return runner_.reload(handle, stream_, last_launched());
+}
+
 void Engine::prepare_inputs(ExecutingBatch& batch) {
   const TraceRange range(device_, "engine.prepare");
   prepare_lanes(*submodule_, batch, failures_);
@@ -111,15 +119,26 @@ HostRows Engine::complete() {
   const TraceRange range(device_, "engine.complete");
   enter(StepPhase::kWait);
   Slot& slot = slot_of(last_completed() + 1);
-  slot.completed.synchronize();
+  try {
+    slot.completed.synchronize();
+  } catch (const DeviceError&) {
+    // A device that has failed runs nothing any more: the step is over, and whoever waits for its end goes on.
+    end_step(slot);
+    throw;
+  }
   enter(StepPhase::kSettle);
+  const Epoch epoch = end_step(slot);
+  host_rows_.settle(epoch);
+  return host_rows_.rows(epoch);
+}
+
+Epoch Engine::end_step(Slot& slot) {
   const Epoch epoch = steps_.complete();
   slot.retired.clear();
   for (Resource* resource : runner_.order()) {
     resource->collect(epoch);
   }
-  host_rows_.settle(epoch);
-  return host_rows_.rows(epoch);
+  return epoch;
 }
 
 std::span<const LoopStop> Engine::check_stop(std::span<const RequestView> requests,

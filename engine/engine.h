@@ -72,6 +72,12 @@ class Engine {
   /// The request loses what it has cached and stays open: its tokens will be computed again from the first.
   void restart_request(RequestHandle handle);
 
+  /// Moves what the request has cached to the host, behind what was launched; it takes no part in steps until it is back. False:
+  /// no resource could, or it would free nothing, and nothing has changed. Requires that no step with it is in flight.
+  [[nodiscard]] bool offload_request(RequestHandle handle);
+  /// Moves it back, in front of what is launched next; false: there is no room, and nothing has changed.
+  [[nodiscard]] bool reload_request(RequestHandle handle);
+
   /// Makes the rows of the batch's lanes. Lanes whose request declines the step (batch.skipped()) or fails leave the batch,
   /// in which nobody may be left.
   void prepare_inputs(ExecutingBatch& batch);
@@ -82,7 +88,8 @@ class Engine {
   /// kMaxInFlight steps may be in flight.
   [[nodiscard]] AdmitOutcome launch(const ExecutingBatch& batch);
 
-  /// Waits for the oldest step in flight and gives its rows; memory that waited for it is free again.
+  /// Waits for the oldest step in flight and gives its rows; memory that waited for it is free again. Throws DeviceError where
+  /// the device has failed; the step has ended then, too.
   [[nodiscard]] HostRows complete();
 
   /// The loops that end after a completed step, of those requests that have not failed, in the order of `requests` and inner
@@ -163,6 +170,7 @@ class Engine {
   void enqueue_forward(Drive& drive, BatchedModelOutput& outputs);
   void run_drives(std::span<Drive> drives, const BatchColumns& lanes, Slot& slot);
   void release_lease() noexcept;
+  Epoch end_step(Slot& slot);
   void check_stop_apart(std::span<const RequestView> requests, const HostRows& rows);
 
   Device& device_;

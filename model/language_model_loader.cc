@@ -59,6 +59,7 @@ KvCacheConfig size_kv_cache(Device& device, const ModelConfig& config,
                     budget, std::max(longest, 0), kv.max_length));
   }
   kv.max_length = std::min(kv.max_length, longest);
+  kv.num_host_pages = kv_pages(kv, options.kv_host_bytes);
   return kv;
 }
 

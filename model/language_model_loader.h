@@ -28,6 +28,7 @@ struct LanguageModelOptions {
   std::int32_t max_lanes = 64;      // requests of a step
   std::int32_t max_tokens = 512;    // of a step
   std::int64_t kv_cache_bytes = 0;  // 0: 1 GiB on the CPU, 90 % of what is free on CUDA
+  std::int64_t kv_host_bytes = 0;   // pinned, for requests that are offloaded
   std::int32_t page_size = 16;      // tokens
   bool enable_prefix_cache = false;
   CaptureMode capture = CaptureMode::kAtLoad;

@@ -17,6 +17,7 @@ import tempfile
 import time
 
 TIMEOUT_S = 900
+SLOW_S = 10  # a test that takes longer is told of
 SANITIZER_OPTIONS = {
     "ASAN_OPTIONS": "detect_stack_use_after_return=0:strict_string_checks=1",
     "UBSAN_OPTIONS": "print_stacktrace=1:halt_on_error=1",
@@ -31,6 +32,7 @@ class Outcome:
     failed: int = 0
     skipped: int = 0
     failures: list = dataclasses.field(default_factory=list)
+    slow: list = dataclasses.field(default_factory=list)  # (seconds, test)
     seconds: float = 0
 
     def add(self, other):
@@ -38,6 +40,7 @@ class Outcome:
         self.failed += other.failed
         self.skipped += other.skipped
         self.failures += other.failures
+        self.slow += other.slow
         self.seconds += other.seconds
 
     def __str__(self):
@@ -78,6 +81,9 @@ def read_result(name, result_file, status):
     outcome = Outcome()
     for suite in result["testsuites"]:
         for test in suite["testsuite"]:
+            seconds = float(test["time"].rstrip("s"))
+            if seconds >= SLOW_S:
+                outcome.slow.append((seconds, f"{name}: {suite['name']}.{test['name']}"))
             if test.get("failures"):
                 outcome.failed += 1
                 outcome.failures.append(f"{name}: {suite['name']}.{test['name']}")
@@ -134,6 +140,8 @@ def main():
         if outcome.passed + outcome.failed + outcome.skipped == 0:
             outcome = Outcome(failed=1, failures=[f"{program.name}: ran no test"])
         total.add(outcome)
+    for seconds, test in sorted(total.slow, reverse=True):
+        print(f"slow ({seconds:.0f} s) {test}")
     for failure in total.failures:
         print(f"FAILED {failure}")
     print(f"{options.build.name}: {total}")

@@ -112,6 +112,16 @@ void add_engine_options(CLI::App& app, CommandLine& line) {
          },
          "with K, M or G; default 1G on cpu, 90 % of free memory on cuda")
       ->group("Engine");
+  app.add_option_function<double>(
+         "--swap-space",
+         [&worker](double gib) {
+           worker.swap_space_bytes =
+               static_cast<std::int64_t>(gib * static_cast<double>(std::int64_t{1} << 30));
+         },
+         "GiB of host memory for the pages of preempted requests; default 0: they are computed "
+         "again")
+      ->check(CLI::Range(0.0, 65536.0))
+      ->group("Engine");
   app.add_option("--block-size", worker.block_size, "tokens a page of the KV cache")
       ->check(CLI::IsMember({16, 32, 64}))
       ->capture_default_str()

@@ -88,6 +88,8 @@ void write_counters(Exposition& out, const ServiceMetrics& metrics) {
              metrics.prefix_cache_hits);
   out.single("vllm:num_preemptions_total", "counter",
              "Requests that gave up their pages for others.", metrics.num_preemptions);
+  out.single("rigel:kv_offloads_total", "counter",
+             "Preempted requests whose pages were moved to the host.", metrics.num_offloads);
   out.single("vllm:prompt_tokens_total", "counter", "Prompt tokens processed.",
              metrics.prompt_tokens);
   out.single("vllm:generation_tokens_total", "counter", "Tokens generated.",

@@ -12,7 +12,13 @@ namespace rigel {
 void Composite::complete_step() {
   NodeStep& step = step_of(last_completed() + 1);
   NodeRunner& runner = runner_of(step.node.node);
-  const HostRows rows = runner.engine().complete();
+  HostRows rows;
+  try {
+    rows = runner.engine().complete();
+  } catch (const DeviceError&) {
+    context_.table.collect(context_.steps.complete());
+    throw;
+  }
   context_.table.collect(context_.steps.complete());
   land(step);
   stop_loops(step, rows);

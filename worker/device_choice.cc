@@ -132,6 +132,8 @@ LanguageModelOptions language_model_options(const WorkerOptions& options, bool i
   }
   check_range("kv_cache_memory_bytes", options.kv_cache_memory_bytes, 0, std::int64_t{1} << 46);
   model.kv_cache_bytes = options.kv_cache_memory_bytes;
+  check_range("swap_space_bytes", options.swap_space_bytes, 0, std::int64_t{1} << 46);
+  model.kv_host_bytes = options.swap_space_bytes;
   if (options.block_size != 16 && options.block_size != 32 && options.block_size != 64) {
     throw std::invalid_argument(
         fmt::format("block_size must be 16, 32 or 64, got {}", options.block_size));

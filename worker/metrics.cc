@@ -143,6 +143,7 @@ ServiceMetrics WorkerMetrics::snapshot() const {
       total == 0 ? 0.0 : static_cast<double>(pages_in_use.value()) / static_cast<double>(total);
   const auto count = [](const Gauge& gauge) { return static_cast<std::uint64_t>(gauge.value()); };
   result.num_preemptions = count(num_preemptions);
+  result.num_offloads = count(num_offloads);
   result.prompt_tokens = count(prompt_tokens);
   result.prefix_cache_queries = count(prefix_cache_queries);
   result.prefix_cache_hits = count(prefix_cache_hits);

@@ -81,6 +81,7 @@ class WorkerMetrics {
   Gauge pages_in_use;
   Gauge pages_total;
   Gauge num_preemptions;
+  Gauge num_offloads;  // of those
   Gauge prompt_tokens;
   Gauge prefix_cache_queries;  // tokens
   Gauge prefix_cache_hits;     // tokens

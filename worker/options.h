@@ -15,6 +15,7 @@ struct WorkerOptions {
   int max_num_seqs = 0;            // rows; 0: 64 on cpu, 512 on cuda
   int max_num_batched_tokens = 0;  // a step's tokens; 0: 512 on cpu, 8192 on cuda
   std::int64_t kv_cache_memory_bytes = 0;  // 0: 1 GiB on cpu, 90 % of free memory on cuda
+  std::int64_t swap_space_bytes = 0;       // host memory for pages of preempted requests
   int block_size = 16;                     // tokens a KV page: 16, 32 or 64
   bool enable_prefix_caching =
       true;                      // a prompt's beginning is not computed again while its pages last

@@ -25,6 +25,7 @@ struct alignas(64) RequestState {
     kWaiting,    // no row yet
     kRunning,    // in a walk
     kPreempted,  // has a row, lost its pages; starts over when there is room
+    kOffloaded,  // has a row, its pages are on the host; goes on when there is room
   };
 
   // What every decode step touches stands together, in one cache line.

@@ -50,20 +50,18 @@ bool Scheduler::pages_suffice(const RequestState& request) const {
   return !anybody_active || kv_cache_->num_available() - promised >= pages_wanted(request);
 }
 
-RequestState* Scheduler::resume_next() {
-  const auto next = std::ranges::find(running_, Phase::kPreempted, &RequestState::phase);
-  if (next == running_.end() || !pages_suffice(**next)) {
-    return nullptr;
-  }
-  (*next)->phase = Phase::kRunning;
-  return *next;
+RequestState* Scheduler::next_to_resume() {
+  const auto next = std::ranges::find_if(running_, &Scheduler::waits_for_pages);
+  return next == running_.end() || !pages_suffice(**next) ? nullptr : *next;
+}
+
+bool Scheduler::waits_for_pages(const RequestState* request) {
+  return request->phase == Phase::kPreempted || request->phase == Phase::kOffloaded;
 }
 
 RequestState* Scheduler::admit_next() {
-  const bool preempted_wait = std::ranges::any_of(
-      running_, [](const RequestState* request) { return request->phase == Phase::kPreempted; });
-  if (preempted_wait || waiting_.empty() || !table_.has_free_row() ||
-      !pages_suffice(*waiting_.front())) {
+  if (std::ranges::any_of(running_, &Scheduler::waits_for_pages) || waiting_.empty() ||
+      !table_.has_free_row() || !pages_suffice(*waiting_.front())) {
     return nullptr;
   }
   RequestState& request = *waiting_.front();
@@ -96,7 +94,7 @@ std::span<const Scheduler::Share> Scheduler::share_prompts(std::span<const Reque
   return shares_;
 }
 
-RequestState* Scheduler::preempt_newest() {
+RequestState* Scheduler::newest_running() {
   RequestState* newest = nullptr;
   std::size_t num_active = 0;
   for (RequestState* request : running_) {
@@ -105,17 +103,22 @@ RequestState* Scheduler::preempt_newest() {
       ++num_active;
     }
   }
-  if (num_active < 2) {
-    return nullptr;
+  return num_active < 2 ? nullptr : newest;
+}
+
+void Scheduler::preempt(RequestState& request) {
+  request.phase = Phase::kPreempted;
+  request.num_computed = 0;
+  request.whole_row.reset();
+  if (request.info.num_generated == 0) {
+    request.scores = {};
   }
-  newest->phase = Phase::kPreempted;
-  newest->num_computed = 0;
-  newest->whole_row.reset();
-  if (newest->info.num_generated == 0) {
-    newest->scores = {};
-  }
-  ++newest->num_preemptions;
-  return newest;
+  ++request.num_preemptions;
+}
+
+void Scheduler::park(RequestState& request) {
+  request.phase = Phase::kOffloaded;
+  ++request.num_preemptions;
 }
 
 }  // namespace rigel

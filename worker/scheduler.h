@@ -35,23 +35,27 @@ class Scheduler {
   /// Forgets a request that ends.
   void remove(RequestState& request);
 
-  /// Lets the oldest preempted request start over, if pages suffice; null where there is none or they do not.
-  RequestState* resume_next();
+  /// The oldest request that waits for its pages, if they suffice; null where there is none or they do not.
+  [[nodiscard]] RequestState* next_to_resume();
   /// Gives a row to the next waiting request; null where there is none, no row or too few pages. The caller opens the row in
-  /// the engine before it asks again. Nobody overtakes a preempted request.
+  /// the engine before it asks again. Nobody overtakes a request that waits for its pages.
   RequestState* admit_next();
   /// The parts of these prompts in a step that decodes `num_decoding` tokens: what is left of the budget, shared max-min
   /// fairly, in order of admission.
   [[nodiscard]] std::span<const Share> share_prompts(std::span<const RequestHandle> prompts,
                                                      std::int32_t num_decoding);
-  /// The newest running request, which now starts over; the caller restarts it in the engine. Null where at most one runs.
-  /// Requires that no step is in flight.
-  RequestState* preempt_newest();
+  /// The newest running request; null where at most one runs.
+  [[nodiscard]] RequestState* newest_running();
+  /// The request starts over; the caller restarts it in the engine. Requires that no step is in flight.
+  void preempt(RequestState& request);
+  /// The request goes on when its pages are back; the caller offloads it. Requires that no step is in flight.
+  void park(RequestState& request);
 
   [[nodiscard]] std::size_t num_waiting() const { return waiting_.size(); }
   [[nodiscard]] std::span<RequestState* const> running() const { return running_; }
 
  private:
+  [[nodiscard]] static bool waits_for_pages(const RequestState* request);
   [[nodiscard]] bool pages_suffice(const RequestState& request) const;
   [[nodiscard]] std::int32_t pages_wanted(const RequestState& request) const;
 

@@ -63,6 +63,7 @@ struct ServiceMetrics {
   std::int64_t num_waiting = 0;
   double kv_cache_usage = 0.0;  // 0..1
   std::uint64_t num_preemptions = 0;
+  std::uint64_t num_offloads = 0;  // preemptions that kept the pages on the host
   std::uint64_t prompt_tokens = 0;
   std::uint64_t generation_tokens = 0;
   std::uint64_t prefix_cache_queries = 0;                          // tokens

@@ -19,6 +19,7 @@ Worker::Worker(Device& device, std::unique_ptr<Engine> engine, KvCache* kv_cache
       table_(config.num_rows),
       program_(compile_language_model()),
       walks_(program_, engine_ != nullptr ? config.num_rows : 0),
+      offloaded_(config.num_rows),
       scheduler_(table_, kv_cache, {config.max_num_batched_tokens}),
       idle_clock_(device),
       ends_row_(static_cast<std::size_t>(config.num_rows), 0) {

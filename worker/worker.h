@@ -124,6 +124,8 @@ class Worker final : private CompositeListener {
   // The verbs of one step, in the order of the loop.
   void read_mail(bool wait);
   void admit();
+  /// False: its pages cannot be reloaded yet.
+  [[nodiscard]] bool resume(RequestState& request);
   bool launch_step();
   void complete_step();
   bool post_outputs();
@@ -186,6 +188,7 @@ class Worker final : private CompositeListener {
   RequestTable table_;
   walk::Program program_;
   WalkRuntime walks_;
+  RowSet offloaded_;  // rows that no step may have
   Scheduler scheduler_;
   std::unique_ptr<Composite> composite_;  // of a model of several nodes; null otherwise
   WorkerMetrics metrics_;

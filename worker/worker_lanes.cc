@@ -63,13 +63,20 @@ bool Worker::make_room(const AdmitOutcome& refusal) {
     // What the steps in flight give back may do; and nobody loses pages that a step in flight still fills.
     return false;
   }
-  RequestState* victim = scheduler_.preempt_newest();
+  RequestState* victim = scheduler_.newest_running();
   if (victim == nullptr) {
     finish(*table_.find(refusal.handle), FinishReason::kError,
            "the KV cache cannot hold this request");
     return true;
   }
   metrics_.num_preemptions.add(1);
+  if (engine_->offload_request(victim->handle())) {
+    metrics_.num_offloads.add(1);
+    scheduler_.park(*victim);
+    offloaded_.insert(victim->handle().row);
+    return true;
+  }
+  scheduler_.preempt(*victim);
   keep_prefix(*victim);
   engine_->restart_request(victim->handle());
   victim->info.walk = Names::kPrefill;
@@ -87,7 +94,7 @@ void Worker::build_step(FlyingStep& step) {
 /// are more than a step may have they take turns: those that wait come first, and the longest in the step in front stay out.
 void Worker::add_decode_lanes(FlyingStep& step) {
   step.batch.walk = Names::kDecode;
-  walks_.ready_nodes(nullptr, kDecodeNode, std::nullopt, ready_);
+  walks_.ready_nodes(&offloaded_, kDecodeNode, std::nullopt, ready_);
   const std::size_t num_waiting = ready_.handles.size();
   if (num_waiting > max_decode_lanes_) {
     turn_ %= num_waiting;
@@ -129,7 +136,7 @@ void Worker::add_decode_lane(FlyingStep& step, RequestHandle handle, std::int32_
 }
 
 void Worker::add_prompt_lanes(FlyingStep& step) {
-  walks_.ready_nodes(nullptr, kPrefillNode, std::nullopt, ready_);
+  walks_.ready_nodes(&offloaded_, kPrefillNode, std::nullopt, ready_);
   if (ready_.handles.empty()) {
     return;
   }

@@ -87,13 +87,29 @@ std::string Worker::find_error(const GenerationRequest& request) const {
 }
 
 void Worker::admit() {
-  while (RequestState* request = scheduler_.resume_next()) {
-    reuse_prefix(*request);
-    signal_text_inputs(request->handle());
+  while (RequestState* request = scheduler_.next_to_resume()) {
+    if (!resume(*request)) {
+      break;
+    }
   }
   while (RequestState* request = scheduler_.admit_next()) {
     open_row(*request);
   }
+}
+
+bool Worker::resume(RequestState& request) {
+  const RequestHandle handle = request.handle();
+  if (request.phase == RequestState::Phase::kOffloaded) {
+    if (!engine_->reload_request(handle)) {
+      return false;
+    }
+    offloaded_.erase(handle.row);
+  } else {
+    reuse_prefix(request);
+    signal_text_inputs(handle);
+  }
+  request.phase = RequestState::Phase::kRunning;
+  return true;
 }
 
 void Worker::open_row(RequestState& request) {
@@ -171,9 +187,10 @@ Epoch Worker::close_row(RequestState& request, FinishReason reason) {
     return composite_->remove(handle);
   }
   const Epoch last_touch = engine_->last_touch(handle);
-  if (reason != FinishReason::kError) {
+  if (reason != FinishReason::kError && !offloaded_.contains(handle.row)) {
     keep_prefix(request);
   }
+  offloaded_.erase(handle.row);
   engine_->remove_request(handle);
   walks_.remove_request(handle);
   return last_touch;

@@ -29,6 +29,18 @@ TEST_F(EngineFailures, T_EN_3_a_throw_in_the_forward_leaves_a_step_that_complete
   EXPECT_THAT(engine->complete().handles, IsEmpty());
 }
 
+TEST_F(EngineFailures, T_EN_3_a_step_whose_device_fails_has_ended) {
+  if (device->is_cuda()) {
+    GTEST_SKIP() << "a barrier that some threads miss may hang a GPU";
+  }
+  submodule->diverges = true;
+  ASSERT_TRUE(engine->launch(batch_of({0})).ok());
+  EXPECT_THROW(std::ignore = engine->complete(), DeviceError);
+  EXPECT_EQ(engine->num_in_flight(), 0u) << "nobody would ever wait for it again";
+  submodule->diverges = false;
+  run({0});
+}
+
 TEST_F(EngineFailures, C_9_what_a_hook_throws_reaches_the_worker_as_it_was) {
   submodule->forward_fails_row = 0;
   try {

@@ -2,6 +2,7 @@
 
 #include "engine/engine.h"
 #include "tests/engine/device_tensors.h"
+#include "tests/tensor/kernels_for_tests.h"
 
 #include <gtest/gtest.h>
 
@@ -134,6 +135,9 @@ class RecordingSubmodule final : public NodeSubmodule {
     if (forward_fails_row >= 0 && inputs.handles.back().row == forward_fails_row) {
       throw std::runtime_error("no kernel");
     }
+    if (diverges) {
+      testing::diverge(inputs.context->stream());
+    }
     if (packs) {
       outputs.set_packed("__hidden__", host_ids({10, 11}));
     }
@@ -222,6 +226,7 @@ class RecordingSubmodule final : public NodeSubmodule {
   int prepare_fails_row = -1;
   int declines_row = -1;
   int forward_fails_row = -1;
+  bool diverges = false;  // its kernel fails on the device
   int postprocess_fails_row = -1;
   int check_stop_fails_row = -1;
   std::int32_t stop_token = -1;

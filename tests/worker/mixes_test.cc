@@ -94,6 +94,11 @@ constexpr OptionSet kOptionSets[] = {
      }},
     {"few pages, one step ahead", Cancels::kObey,
      [](WorkerOptions& options) { options.kv_cache_memory_bytes = 18 * kPageBytes; }},
+    {"few pages, offloaded to the host", Cancels::kObey,
+     [](WorkerOptions& options) {
+       options.kv_cache_memory_bytes = 18 * kPageBytes;
+       options.swap_space_bytes = 64 * kPageBytes;
+     }},
 };
 
 class MixesTest : public ::testing::Test {
@@ -186,6 +191,7 @@ TEST_F(MixesTest, EveryWayToServeGivesTheSameAnswers) {
   }
   EXPECT_GT(services.back()->metrics().num_preemptions, 0U)
       << "the small cache is not small enough";
+  EXPECT_GT(services.back()->metrics().num_offloads, 0U) << "nobody waited on the host";
 }
 
 TEST_F(MixesTest, AMixHasEveryKindOfEnd) {
