@@ -75,7 +75,7 @@ step "end to end, native variants" python3 tests/golden/check_model.py --rigel b
 
 if [ "$mode" != --quick ]; then
   step "end to end, device texts" python3 tests/golden/check_model.py --rigel build/cpu-release/rigel --part="${mode:-default}" --device-texts
-  step "build of asan" build asan test_{simt,tensor,kernels,engine,text,model,worker,server}
+  step "build of asan" build asan test_{simt,tensor,kernels,graphs,engine,text,model,worker,server}
   tests asan
   step "build of tsan" build tsan test_{simt,tensor,kernels,worker}
   tests tsan --only simt,tensor,kernels,worker
