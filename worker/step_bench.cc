@@ -68,8 +68,12 @@ void summarize(std::span<const StepSample> timed, StepCost& cost) {
 }  // namespace
 
 StepCost measure_step(const StepBenchCase& what) {
+  // Whoever came first still decodes when the last prompt has ended.
+  const auto num_prompt_steps =
+      static_cast<std::int32_t>(2 * std::int64_t{what.num_rows} * what.context / kPrefillTokens);
   const auto num_steps =
-      static_cast<std::int32_t>(kNumSkipped + what.num_timed + what.num_counted) + kSpareTokens;
+      static_cast<std::int32_t>(kNumSkipped + what.num_timed + what.num_counted) + kSpareTokens +
+      num_prompt_steps;
   const std::int32_t max_length = what.context + num_steps;
   const auto device = open_device();
   const ModelFiles files = synthetic_model_files(max_length);
@@ -96,16 +100,20 @@ StepCost measure_step(const StepBenchCase& what) {
                  .eos_ids = {},
                  .step_log = &log},
                 dispatcher);
-  const auto listener = std::make_shared<NullListener>();
+  // Made before the first is sent: whoever came much earlier than the last would have ended before it decodes.
+  std::vector<GenerationRequest> requests(static_cast<std::size_t>(what.num_rows));
   for (std::int32_t row = 0; row < what.num_rows; ++row) {
-    GenerationRequest request;
+    GenerationRequest& request = requests[static_cast<std::size_t>(row)];
     request.prompt.assign(static_cast<std::size_t>(std::max(1, what.context - row % kPageSize)), 1);
     request.sampling.max_tokens = num_steps;
     request.sampling.temperature = 0.0f;
     request.sampling.ignore_eos = true;
-    const RequestId id{static_cast<std::uint64_t>(row) + 1};
+  }
+  const auto listener = std::make_shared<NullListener>();
+  for (std::size_t row = 0; row < requests.size(); ++row) {
+    const RequestId id{row + 1};
     dispatcher.open({.id = id, .listener = listener, .stop = {}});
-    worker.submit(id, std::move(request));
+    worker.submit(id, std::move(requests[row]));
   }
   const bool measured = log.wait();
   worker.stop();
