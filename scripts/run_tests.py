@@ -16,7 +16,7 @@ import sys
 import tempfile
 import time
 
-TIMEOUT_S = 900
+TIMEOUT_S = 1800
 SLOW_S = 10  # a test that takes longer is told of
 SANITIZER_OPTIONS = {
     "ASAN_OPTIONS": "detect_stack_use_after_return=0:strict_string_checks=1",
