@@ -1,12 +1,12 @@
+add_library(precompiled_rooms OBJECT ${PROJECT_SOURCE_DIR}/cmake/precompiled.cc)
+target_precompile_headers(precompiled_rooms PRIVATE
+  $<$<COMPILE_LANGUAGE:CXX>:${PROJECT_SOURCE_DIR}/cmake/standard_library.h>)
+
 # add_room(NAME [DEPS room...] [LIBRARIES library...])
 #
 # One static library a folder, made of the folder's *.cc and *.cu files. On the CPU device a .cu file is C++ for the SIMT
 # executor; *_native.cc files are the CPU variants of hot operations, compiled once for each instruction set level and chosen
 # at load. Files named *_cuda.cc/.cu and *_cpu.cc/.cu belong to one device only.
-add_library(precompiled_rooms OBJECT ${PROJECT_SOURCE_DIR}/cmake/precompiled.cc)
-target_precompile_headers(precompiled_rooms PRIVATE
-  $<$<COMPILE_LANGUAGE:CXX>:${PROJECT_SOURCE_DIR}/cmake/standard_library.h>)
-
 function(add_room name)
   cmake_parse_arguments(ROOM "" "" "DEPS;LIBRARIES" ${ARGN})
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*.cc ${CMAKE_CURRENT_SOURCE_DIR}/*.cu)

@@ -3,7 +3,8 @@
 
 usage: run_tests.py BUILD_DIR [--only ROOM,...] [--filter GTEST_FILTER] [--jobs N] [--report FILE] [--failures FILE]
 A test program is BUILD_DIR/test_ROOM (GoogleTest). A part that crashes or hangs is a failure of its own, and so is a program
-that runs no test. --jobs is the number of cores unless said. --report appends one line "PASSED FAILED SKIPPED" for the caller's sum, --failures a line a failed test.
+that runs no test. --jobs is the number of cores unless said. --report appends one line "PASSED FAILED SKIPPED" for the
+caller's sum, --failures a line a failed test.
 """
 import argparse
 import concurrent.futures
