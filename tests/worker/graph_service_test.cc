@@ -1,10 +1,7 @@
 // Captured steps in serving: which steps replay, and what is said of those that do not.
 
-#include "model/model_files.h"
-#include "tensor/device.h"
-#include "tests/test_data.h"
 #include "tests/worker/request_mix.h"
-#include "worker/local_service.h"
+#include "tests/worker/tiny_service.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -22,17 +19,8 @@ using ::testing::IsEmpty;
 using testing::MixedRequest;
 using ::testing::Not;
 
-class GraphService : public ::testing::Test {
+class GraphService : public testing::TinyServiceTest {
  protected:
-  void SetUp() override {
-    if (!Device::available()) {
-      GTEST_SKIP() << "no device";
-    }
-  }
-  static const ModelFiles& files() {
-    static const ModelFiles kFiles = open_model_files(testing::test_data() / "tiny/llama-untied");
-    return kFiles;
-  }
   static WorkerOptions options() {
     WorkerOptions options;
     options.dtype = "float32";

@@ -2,9 +2,7 @@
 
 #include "worker/local_service.h"
 
-#include "model/model_files.h"
-#include "tensor/device.h"
-#include "tests/test_data.h"
+#include "tests/worker/tiny_service.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -61,17 +59,8 @@ class Collector final : public OutputListener {
   std::promise<Answer> ended_;
 };
 
-class LocalServiceTest : public ::testing::Test {
+class LocalServiceTest : public testing::TinyServiceTest {
  protected:
-  void SetUp() override {
-    if (!Device::available()) {
-      GTEST_SKIP() << "no device";
-    }
-  }
-  static const ModelFiles& files() {
-    static const ModelFiles kFiles = open_model_files(testing::test_data() / "tiny/llama-untied");
-    return kFiles;
-  }
   static WorkerOptions options() {
     WorkerOptions options;
     options.dtype = "float32";

@@ -2,11 +2,8 @@
 //
 // RIGEL_MIXES=1000 in the environment sets how many mixes are tried.
 
-#include "model/model_files.h"
-#include "tensor/device.h"
-#include "tests/test_data.h"
 #include "tests/worker/request_mix.h"
-#include "worker/local_service.h"
+#include "tests/worker/tiny_service.h"
 
 #include <gtest/gtest.h>
 
@@ -101,17 +98,8 @@ constexpr OptionSet kOptionSets[] = {
      }},
 };
 
-class MixesTest : public ::testing::Test {
+class MixesTest : public testing::TinyServiceTest {
  protected:
-  void SetUp() override {
-    if (!Device::available()) {
-      GTEST_SKIP() << "no device";
-    }
-  }
-  static const ModelFiles& files() {
-    static const ModelFiles kFiles = open_model_files(testing::test_data() / "tiny/llama-untied");
-    return kFiles;
-  }
   static const text::Tokenizer& tokenizer() {
     static const text::Tokenizer kTokenizer(
         testing::make_mix_vocabulary(files().config.vocab_size));
