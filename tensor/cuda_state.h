@@ -9,6 +9,7 @@
 
 #include <cuda_runtime_api.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -38,5 +39,12 @@ struct GraphExecState {
   std::vector<std::string> node_names;
   std::int64_t num_bytes;
 };
+
+struct MemoryInfo {
+  std::size_t free_bytes = 0;
+  std::size_t total_bytes = 0;
+};
+/// Of the current device.
+[[nodiscard]] MemoryInfo memory_info();
 
 }  // namespace rigel::detail

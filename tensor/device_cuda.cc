@@ -36,6 +36,12 @@ std::string name_of_device(int index) {
 
 }  // namespace
 
+detail::MemoryInfo detail::memory_info() {
+  MemoryInfo info;
+  RIGEL_CUDA(cudaMemGetInfo(&info.free_bytes, &info.total_bytes));
+  return info;
+}
+
 std::unique_ptr<Device> Device::open(const DeviceOptions& options) {
   return std::unique_ptr<Device>(new Device(options));
 }
@@ -67,17 +73,11 @@ void Device::make_current() {
 }
 
 std::int64_t Device::total_memory_bytes() const {
-  std::size_t free_bytes = 0;
-  std::size_t total_bytes = 0;
-  RIGEL_CUDA(cudaMemGetInfo(&free_bytes, &total_bytes));
-  return static_cast<std::int64_t>(total_bytes);
+  return static_cast<std::int64_t>(detail::memory_info().total_bytes);
 }
 
 std::int64_t Device::free_memory_bytes() const {
-  std::size_t free_bytes = 0;
-  std::size_t total_bytes = 0;
-  RIGEL_CUDA(cudaMemGetInfo(&free_bytes, &total_bytes));
-  return static_cast<std::int64_t>(free_bytes);
+  return static_cast<std::int64_t>(detail::memory_info().free_bytes);
 }
 
 int Device::num_processors() const {

@@ -47,13 +47,6 @@ std::vector<std::string> names_in(cudaGraph_t graph) {
   return names;
 }
 
-std::size_t free_bytes() {
-  std::size_t free = 0;
-  std::size_t total = 0;
-  RIGEL_CUDA(cudaMemGetInfo(&free, &total));
-  return free;
-}
-
 }  // namespace
 
 Graph::Graph(std::unique_ptr<detail::GraphState> state) : state_(std::move(state)) {}
@@ -107,9 +100,9 @@ Graph GraphCapture::end() {
 
 GraphExec::GraphExec(Graph graph) : state_(std::make_unique<detail::GraphExecState>()) {
   state_->node_names = graph.node_names();
-  const std::size_t before = free_bytes();
+  const std::size_t before = detail::memory_info().free_bytes;
   RIGEL_CUDA(cudaGraphInstantiate(&state_->exec, graph.state().graph, 0));
-  const std::size_t after = free_bytes();
+  const std::size_t after = detail::memory_info().free_bytes;
   state_->num_bytes = before > after ? static_cast<std::int64_t>(before - after) : 0;
 }
 
