@@ -72,8 +72,8 @@ std::int64_t staging_bytes(const KvCacheConfig& kv, const LanguageModelOptions& 
          std::int64_t{kv.num_pages} * 3 * 4 + 64 * 1024;
 }
 
-/// A lane's row outputs: its token, its log-probability, and 20 alternatives with theirs.
-constexpr std::int64_t kCapturedRowBytes = 4 + 4 + 20 * 8;
+/// A lane's row outputs: its token, its log-probability, and the alternatives with theirs.
+constexpr std::int64_t kCapturedRowBytes = 4 + 4 + std::int64_t{kMaxSampledLogprobs} * 8;
 
 /// Columns of a captured decode step, whose parts are all there whatever its lanes ask for.
 std::int64_t captured_staging_bytes(std::int32_t num_lanes) {

@@ -11,9 +11,6 @@ using Names = LanguageModelNames;
 
 namespace {
 
-/// Alternatives a captured decode step gives with each token: what OpenAI's interface may ask for.
-constexpr std::int32_t kMaxSampledLogprobs = 20;
-
 constexpr const char* kTargets = "targets";
 constexpr const char* kCachedTokens = "cached_tokens";
 

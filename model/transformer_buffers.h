@@ -17,8 +17,10 @@ struct StepLimits {
 
 /// Rows whose logits are computed at a time.
 inline constexpr std::int32_t kHeadRows = 64;
-/// Best tokens reported a position, at most.
+/// Best tokens reported a position of a scored text, at most.
 inline constexpr std::int32_t kMaxTopLogprobs = 64;
+/// Alternatives to a sampled token that a request may ask for: OpenAI's limit.
+inline constexpr std::int32_t kMaxSampledLogprobs = 20;
 
 /// Everything that a transformer's forward writes between its input and its outputs, sized once for the largest step: a step
 /// allocates nothing and finds the same addresses each time. T tokens, B head rows, in the order of their use.

@@ -1,6 +1,7 @@
 #include "worker/local_service.h"
 
 #include "model/language_model_loader.h"
+#include "model/transformer_buffers.h"
 #include "worker/device_choice.h"
 #include "worker/dispatcher.h"
 #include "worker/worker.h"
@@ -57,7 +58,7 @@ class LocalServiceImpl final : public LocalService {
   ~LocalServiceImpl() override { worker_->stop(); }
 
   [[nodiscard]] ServiceLimits limits() const override {
-    return {max_length_, vocab_size_, kMaxLogprobs};
+    return {max_length_, vocab_size_, kMaxSampledLogprobs};
   }
 
   SubmitResult submit(GenerationRequest request,
@@ -91,7 +92,6 @@ class LocalServiceImpl final : public LocalService {
   [[nodiscard]] const ServiceDescription& description() const override { return description_; }
 
  private:
-  static constexpr int kMaxLogprobs = 20;
   static constexpr std::size_t kMaxLogitEntries = 1024;
 
   void describe_captures(const GraphRunner& runner) {

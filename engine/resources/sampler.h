@@ -57,6 +57,8 @@ class Sampler final : public Resource {
   struct Demand {
     std::int64_t num_bias_entries = 0;
     std::int64_t num_barred_entries = 0;
+
+    void add(const SamplerStep::Lane& lane);
   };
 
   /// Biases, and barred tokens, that a captured step has room for. An entry costs 12 bytes of the step's copy, used or not;

@@ -24,6 +24,11 @@ std::span<const std::int32_t> barred_tokens(const SamplerStep::Lane& lane) {
 
 }  // namespace
 
+void Sampler::Demand::add(const SamplerStep::Lane& lane) {
+  num_bias_entries += static_cast<std::int64_t>(config_of(lane).logit_bias.size());
+  num_barred_entries += static_cast<std::int64_t>(barred_tokens(lane).size());
+}
+
 std::int64_t Sampler::captured_entries(std::size_t num_lanes) {
   return 320 + 4 * static_cast<std::int64_t>(num_lanes);
 }
@@ -31,17 +36,15 @@ std::int64_t Sampler::captured_entries(std::size_t num_lanes) {
 /// Everybody's part of a captured step is there; only what one request may bring a lot of has an end.
 bool Sampler::fits_capture(const SubmoduleStep& step, const StepContext& /*context*/) const {
   const auto& sampling = std::get<SamplerStep>(*step.find(key()));
-  std::int64_t num_bias_entries = 0;
-  std::int64_t num_barred_entries = 0;
+  Demand demand;
   bool has_logprobs = true;
   for (const SamplerStep::Lane& lane : sampling.lanes) {
-    num_bias_entries += static_cast<std::int64_t>(config_of(lane).logit_bias.size());
-    num_barred_entries += static_cast<std::int64_t>(barred_tokens(lane).size());
+    demand.add(lane);
     has_logprobs = has_logprobs && config_of(lane).num_logprobs <= sampling.captured_logprobs;
   }
   const std::int64_t num_places = captured_entries(sampling.lanes.size());
   return has_logprobs && sampling.prefill_tracked_tokens.empty() &&
-         num_bias_entries <= num_places && num_barred_entries <= num_places;
+         demand.num_bias_entries <= num_places && demand.num_barred_entries <= num_places;
 }
 
 void Sampler::clear_fresh_counts(const StepContext& context) {
@@ -83,8 +86,7 @@ Sampler::Demand Sampler::plan_lanes(const SamplerStep& step, StepContext& contex
     logprob_counts.host[index] = config.num_logprobs;
     plan.max_logprobs = std::max(plan.max_logprobs, config.num_logprobs);
     plan.has_penalties = plan.has_penalties || (step.apply_penalty && config.has_penalties());
-    demand.num_bias_entries += static_cast<std::int64_t>(config.logit_bias.size());
-    demand.num_barred_entries += static_cast<std::int64_t>(barred_tokens(lane).size());
+    demand.add(lane);
   }
   plan.token_indices = token_indices.device;
   plan.lanes = lanes.device;
