@@ -40,22 +40,25 @@ void NodeRunner::find_waiting(WalkNode node) {
   waiting_.assign(ready_.handles.begin(), ready_.handles.end());
   std::ranges::stable_sort(
       waiting_, {}, [this](RequestHandle handle) { return context_.steps.last_touch(handle.row); });
-  snapshot(node.walk, waiting_, std::nullopt, 0);
 }
 
 std::int32_t NodeRunner::max_lanes(WalkId walk) const {
   return engine_->max_batch_size(walk).value_or(std::numeric_limits<std::int32_t>::max());
 }
 
-/// The counters at which each of `handles` will run, the first `num_next` one iteration of `loop` later, to `metadata_`.
-void NodeRunner::snapshot(WalkId walk, std::span<const RequestHandle> handles,
-                          std::optional<LoopId> loop, std::int64_t num_next) {
+/// A request may be in walks of several partitions, and shows the loops of one at a time: from now on those of `walk`.
+void NodeRunner::show_counters(WalkId walk, std::span<const RequestHandle> handles) {
   infos_.clear();
   for (const RequestHandle handle : handles) {
     infos_.push_back(&context_.table.find(handle)->info);
   }
-  // A request may be in walks of several partitions, and shows the loops of one at a time.
   context_.walks.update_loop_counters(walk, handles, infos_);
+}
+
+/// The counters at which each of `handles` will run, the first `num_next` one iteration of `loop` later, to `metadata_`.
+void NodeRunner::snapshot(WalkId walk, std::span<const RequestHandle> handles,
+                          std::optional<LoopId> loop, std::int64_t num_next) {
+  show_counters(walk, handles);
   const_infos_.assign(infos_.begin(), infos_.end());
   loop_counter_snapshots(const_infos_, loop, num_next, metadata_);
 }
@@ -70,10 +73,10 @@ CgKey NodeRunner::group_of(WalkId walk, RequestHandle handle, const InputMetadat
 }
 
 void NodeRunner::add_waiting(NodeStep& step) {
-  const auto cap = static_cast<std::size_t>(max_lanes(step.node.walk));
   if (waiting_.empty()) {
     return;
   }
+  const auto cap = static_cast<std::size_t>(max_lanes(step.node.walk));
   snapshot(step.node.walk, waiting_, std::nullopt, 0);
   std::optional<CgKey> group;
   if (!step.batch.empty()) {

@@ -54,6 +54,7 @@ class NodeRunner {
   [[nodiscard]] std::int32_t max_lanes(WalkId walk) const;
   [[nodiscard]] bool takes(WalkId walk, SignalId input) const;
   [[nodiscard]] CgKey group_of(WalkId walk, RequestHandle handle, const InputMetadata& metadata);
+  void show_counters(WalkId walk, std::span<const RequestHandle> handles);
   void snapshot(WalkId walk, std::span<const RequestHandle> handles, std::optional<LoopId> loop,
                 std::int64_t num_next);
 

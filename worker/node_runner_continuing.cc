@@ -81,6 +81,7 @@ void NodeRunner::snapshot_continuing(const NodeStep& step) {
 
 /// Whether somebody of another capture group waits: then the chain of this one has had its turn.
 bool NodeRunner::must_yield(WalkId walk, CgKey group) {
+  show_counters(walk, waiting_);
   return std::ranges::any_of(waiting_, [&](RequestHandle handle) {
     const InputMetadata metadata{.loop_counters = context_.table.find(handle)->info.loop_counters,
                                  .stream_chunks = {}};

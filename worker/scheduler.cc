@@ -60,8 +60,9 @@ bool Scheduler::waits_for_pages(const RequestState* request) {
 }
 
 RequestState* Scheduler::admit_next() {
-  if (std::ranges::any_of(running_, &Scheduler::waits_for_pages) || waiting_.empty() ||
-      !table_.has_free_row() || !pages_suffice(*waiting_.front())) {
+  if (waiting_.empty() || !table_.has_free_row() ||
+      std::ranges::any_of(running_, &Scheduler::waits_for_pages) ||
+      !pages_suffice(*waiting_.front())) {
     return nullptr;
   }
   RequestState& request = *waiting_.front();
