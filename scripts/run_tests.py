@@ -64,11 +64,19 @@ def run_part(program, part, num_parts, gtest_filter):
                                   stderr=subprocess.STDOUT)
             outcome = read_result(program.name, result_file, done.returncode)
             output = done.stdout
+            if outcome.failed:
+                outcome.failures += sanitizer_findings(output)
         except subprocess.TimeoutExpired as expired:
             outcome = Outcome(failed=1, failures=[f"{program.name}: no end after {TIMEOUT_S} s"])
             output = expired.stdout or b""
     outcome.seconds = time.monotonic() - start
     return outcome, output
+
+
+def sanitizer_findings(output):
+    """The lines by which a sanitizer names its finding: a long log may have lost the rest."""
+    lines = output.decode(errors="replace").splitlines()
+    return [f"  {line}" for line in lines if line.startswith("SUMMARY: ") or ": runtime error: " in line]
 
 
 def read_result(name, result_file, status):

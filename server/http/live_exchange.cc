@@ -12,25 +12,21 @@ LiveExchange::LiveExchange(Request request, WireForm form, std::size_t max_unsen
       wake_(std::move(wake)),
       give_up_(std::move(give_up)) {}
 
-bool LiveExchange::append_locked(std::string_view bytes) {
+void LiveExchange::append_locked(std::string_view bytes) {
   unsent_ += bytes;
-  return std::exchange(wake_is_due_, false);
+  if (std::exchange(wake_is_due_, false)) {
+    wake_();
+  }
 }
 
 void LiveExchange::finish(std::string_view bytes, int status) {
-  bool wake = false;
-  {
-    const std::lock_guard lock(mutex_);
-    if (is_finished_ || is_gone_) {
-      return;
-    }
-    is_finished_ = true;
-    status_ = status;
-    wake = append_locked(bytes);
+  const std::lock_guard lock(mutex_);
+  if (is_finished_ || is_gone_) {
+    return;
   }
-  if (wake) {
-    wake_();
-  }
+  is_finished_ = true;
+  status_ = status;
+  append_locked(bytes);
 }
 
 void LiveExchange::respond(Response response) {
@@ -38,38 +34,27 @@ void LiveExchange::respond(Response response) {
 }
 
 void LiveExchange::begin_stream(std::string_view content_type) {
-  bool wake = false;
-  {
-    const std::lock_guard lock(mutex_);
-    wake = append_locked(spell_stream_head(content_type, form_));
-  }
-  if (wake) {
-    wake_();
+  const std::lock_guard lock(mutex_);
+  if (!is_gone_) {
+    append_locked(spell_stream_head(content_type, form_));
   }
 }
 
 bool LiveExchange::write(std::string_view bytes) {
   const std::string chunk = form_.is_http_1_0 ? std::string(bytes) : spell_chunk(bytes);
-  bool wake = false;
-  bool too_far_behind = false;
-  {
-    const std::lock_guard lock(mutex_);
-    if (is_gone_ || is_finished_) {
-      return false;
-    }
-    if (bytes.empty()) {
-      return true;  // an empty chunk would end the body
-    }
-    too_far_behind = unsent_.size() + chunk.size() > max_unsent_bytes_;
-    wake = !too_far_behind && append_locked(chunk);
+  const std::lock_guard lock(mutex_);
+  if (is_gone_ || is_finished_) {
+    return false;
   }
-  if (too_far_behind) {
+  if (bytes.empty()) {
+    return true;  // an empty chunk would end the body
+  }
+  if (unsent_.size() + chunk.size() > max_unsent_bytes_) {
     give_up_();
+    return false;
   }
-  if (wake) {
-    wake_();
-  }
-  return !too_far_behind;
+  append_locked(chunk);
+  return true;
 }
 
 void LiveExchange::end_stream() {

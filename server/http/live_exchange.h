@@ -15,8 +15,9 @@ namespace rigel::server::http {
 /// The border is a bounded buffer under a short lock: no writer ever waits for a client.
 class LiveExchange final : public Exchange {
  public:
-  /// `wake` asks the connection to drain (called from any thread, outside the lock); `give_up` asks it to drop a client
-  /// that lags too far.
+  /// `wake` asks the connection to drain, `give_up` to drop a client that lags too far. Both are called from any thread
+  /// and under the lock, so that neither runs any more once client_gone() or forget_client() has returned: the connection
+  /// and what it stands on may then be destroyed. They must not call back.
   LiveExchange(Request request, WireForm form, std::size_t max_unsent_bytes,
                std::function<void()> wake, std::function<void()> give_up);
 
@@ -47,8 +48,7 @@ class LiveExchange final : public Exchange {
  private:
   void finish(std::string_view bytes, int status);
 
-  /// Returns whether the caller must wake the connection after unlocking.
-  [[nodiscard]] bool append_locked(std::string_view bytes);
+  void append_locked(std::string_view bytes);
 
   const Request request_;
   const WireForm form_;
