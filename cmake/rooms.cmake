@@ -36,12 +36,17 @@ function(add_room name)
   target_precompile_headers(rigel_${name} REUSE_FROM precompiled_rooms)
 
   if(native_sources AND RIGEL_DEVICE STREQUAL "cpu")
+    set(native_optimisation -O3)
+    if(RIGEL_SANITIZE)
+      set(native_optimisation -O1)  # the build is what takes long there
+    endif()
     foreach(level v3 v4)
       add_library(rigel_${name}_native_${level} OBJECT ${native_sources})
+      set_target_properties(rigel_${name}_native_${level} PROPERTIES UNITY_BUILD OFF)
       target_include_directories(rigel_${name}_native_${level} PRIVATE ${PROJECT_SOURCE_DIR})
       target_compile_definitions(rigel_${name}_native_${level} PRIVATE RIGEL_NATIVE=native_${level})
       target_compile_options(rigel_${name}_native_${level} PRIVATE
-        -march=x86-64-${level} -O3 -ffp-contract=fast -fno-math-errno -fno-trapping-math)
+        -march=x86-64-${level} ${native_optimisation} -ffp-contract=fast -fno-math-errno -fno-trapping-math)
       target_sources(rigel_${name} PRIVATE $<TARGET_OBJECTS:rigel_${name}_native_${level}>)
     endforeach()
   endif()

@@ -19,9 +19,9 @@ using testing::host_ids;
 constexpr StateKey kLatents{0};
 constexpr StateKey kSteps{1};
 constexpr StateKey kScheduler{2};
-constexpr RequestHandle kA{0, 1};
-constexpr RequestHandle kB{3, 1};
-constexpr RequestHandle kPadding{-1, 0};
+constexpr RequestHandle kFirst{0, 1};
+constexpr RequestHandle kSecond{3, 1};
+constexpr RequestHandle kPaddingLane{-1, 0};
 
 class Scheduler final : public Opaque {
  public:
@@ -65,75 +65,76 @@ TEST(PerRequestStateTest, T_PS_3_a_models_own_object_is_kept_and_changed_in_plac
 
 TEST(LazyRequestStatesTest, T_PS_4_looking_at_the_step_makes_no_state) {
   RequestStateStore store;
-  const std::array handles{kB, kA, kPadding};
+  const std::array handles{kSecond, kFirst, kPaddingLane};
   const LazyRequestStates states(store, handles);
   EXPECT_EQ(states.size(), 3u);
-  EXPECT_THAT(std::vector(states.begin(), states.end()), ElementsAre(kB, kA, kPadding));
-  EXPECT_TRUE(states.contains(kPadding));
+  EXPECT_THAT(std::vector(states.begin(), states.end()),
+              ElementsAre(kSecond, kFirst, kPaddingLane));
+  EXPECT_TRUE(states.contains(kPaddingLane));
   EXPECT_EQ(store.size(), 0u);
 }
 
 TEST(LazyRequestStatesTest, T_PS_5_a_request_outside_the_step_is_refused_and_nothing_changes) {
   RequestStateStore store;
-  store.open(kA);
-  store.open(kB);
-  const std::array handles{kA, RequestHandle{5, 1}};
+  store.open(kFirst);
+  store.open(kSecond);
+  const std::array handles{kFirst, RequestHandle{5, 1}};
   const LazyRequestStates states(store, handles);
-  EXPECT_FALSE(states.contains(kB));
-  EXPECT_THROW(std::ignore = states.at(kB), CheckError);
+  EXPECT_FALSE(states.contains(kSecond));
+  EXPECT_THROW(std::ignore = states.at(kSecond), CheckError);
   EXPECT_THROW(std::ignore = states.lane(1), CheckError) << "nobody admitted it";
   EXPECT_EQ(store.size(), 2u);
 }
 
 TEST(LazyRequestStatesTest, T_PS_6_a_padding_row_has_a_state_of_its_own) {
   RequestStateStore store;
-  store.open(kA);
-  const std::array handles{kA, kPadding};
+  store.open(kFirst);
+  const std::array handles{kFirst, kPaddingLane};
   const LazyRequestStates states(store, handles);
   states.lane(0).add(kSteps, std::int64_t{1});
-  EXPECT_TRUE(states.at(kPadding).empty());
-  states.at(kPadding).add(kSteps, std::int64_t{2});
-  EXPECT_EQ(states.at(kA).get<std::int64_t>(kSteps), 1);
+  EXPECT_TRUE(states.at(kPaddingLane).empty());
+  states.at(kPaddingLane).add(kSteps, std::int64_t{2});
+  EXPECT_EQ(states.at(kFirst).get<std::int64_t>(kSteps), 1);
 }
 
 TEST(RequestStateStoreTest, T_PS_7_a_removed_request_leaves_nothing_to_the_next_owner_of_its_row) {
   RequestStateStore store;
-  PerRequestState& state = store.open(kA);
+  PerRequestState& state = store.open(kFirst);
   state.add(kSteps, std::int64_t{1});
   for (int row = 10; row < 200; ++row) {
     store.open({row, 1});
   }
-  EXPECT_EQ(store.find(kA), &state) << "addresses are stable";
-  EXPECT_EQ(&store.open(kA), &state) << "open already";
-  const RequestHandle next{kA.row, kA.generation + 1};
+  EXPECT_EQ(store.find(kFirst), &state) << "addresses are stable";
+  EXPECT_EQ(&store.open(kFirst), &state) << "open already";
+  const RequestHandle next{kFirst.row, kFirst.generation + 1};
   EXPECT_EQ(store.find(next), nullptr);
   EXPECT_THROW(store.open(next), CheckError) << "the row is taken";
   store.erase(next);
-  EXPECT_NE(store.find(kA), nullptr);
-  store.erase(kA);
-  store.erase(kA);
-  EXPECT_EQ(store.find(kA), nullptr);
+  EXPECT_NE(store.find(kFirst), nullptr);
+  store.erase(kFirst);
+  store.erase(kFirst);
+  EXPECT_EQ(store.find(kFirst), nullptr);
   EXPECT_EQ(store.size(), 190u);
   EXPECT_TRUE(store.open(next).empty());
-  EXPECT_EQ(store.find(kA), nullptr);
+  EXPECT_EQ(store.find(kFirst), nullptr);
 }
 
 TEST(RequestStateStoreTest, C_1_states_keep_their_place_while_rows_are_added) {
   RequestStateStore store;
-  PerRequestState& state = store.open(kA);
+  PerRequestState& state = store.open(kFirst);
   state.add(kSteps, std::int64_t{7});
   for (int row = 10; row < 2000; ++row) {
     store.open({row, 1});
   }
   EXPECT_EQ(state.get<std::int64_t>(kSteps), 7);
-  EXPECT_EQ(&store.at(kA), &state);
+  EXPECT_EQ(&store.at(kFirst), &state);
 }
 
 TEST(RequestStateStoreTest, T_PS_8_states_go_from_one_owner_of_the_step_to_the_next) {
   RequestStateStore store;
-  store.open(kA);
-  store.open(kB);
-  const std::array handles{kA};
+  store.open(kFirst);
+  store.open(kSecond);
+  const std::array handles{kFirst};
   for (int step = 0; step < 50; ++step) {
     // The step's owner works on the states of its lanes; whoever takes the step over removes and adds requests.
     std::thread owner([&] {
@@ -144,10 +145,10 @@ TEST(RequestStateStoreTest, T_PS_8_states_go_from_one_owner_of_the_step_to_the_n
       ++states.lane(0).get<std::int64_t>(kSteps);
     });
     owner.join();
-    store.erase(kB);
+    store.erase(kSecond);
     store.open({100 + step, 1});
   }
-  EXPECT_EQ(store.at(kA).get<std::int64_t>(kSteps), 50);
+  EXPECT_EQ(store.at(kFirst).get<std::int64_t>(kSteps), 50);
 }
 
 class EngineInputsTest : public ::testing::Test {
@@ -171,14 +172,14 @@ class EngineInputsTest : public ::testing::Test {
 };
 
 TEST_F(EngineInputsTest, T_ME_1_a_single_request_is_alone_but_for_padding) {
-  EXPECT_EQ(inputs_of({kA, kPadding}).single_request_info().handle, kA);
+  EXPECT_EQ(inputs_of({kFirst, kPaddingLane}).single_request_info().handle, kFirst);
   EXPECT_THROW(std::ignore = inputs_of({}).single_request_info(), CheckError);
-  EXPECT_THROW(std::ignore = inputs_of({kPadding}).single_request_info(), CheckError);
-  EXPECT_THROW(std::ignore = inputs_of({kA, kB}).single_request_info(), CheckError);
+  EXPECT_THROW(std::ignore = inputs_of({kPaddingLane}).single_request_info(), CheckError);
+  EXPECT_THROW(std::ignore = inputs_of({kFirst, kSecond}).single_request_info(), CheckError);
 }
 
 TEST_F(EngineInputsTest, T_ME_2_the_first_request_may_have_company) {
-  EXPECT_EQ(inputs_of({kB, kA}).first_request_info().handle, kB);
+  EXPECT_EQ(inputs_of({kSecond, kFirst}).first_request_info().handle, kSecond);
   EXPECT_THROW(std::ignore = inputs_of({}).first_request_info(), CheckError);
 }
 
@@ -200,12 +201,12 @@ TEST(InputMetadataTest, T_IM_2_a_hook_sees_the_counters_of_the_step) {
 
 TEST(HostRowsTest, T_HR_1_a_row_is_found_by_its_request_and_padding_rows_are_not) {
   const Tensor tokens = host_ids({10, 11, -7});  // the third row is a replay's padding
-  const std::array handles{kB, kA};
+  const std::array handles{kSecond, kFirst};
   const std::array<HostRows::Buffer, 1> buffers{{{SignalId{1}, tokens.host_view()}}};
   const HostRows rows{handles, buffers};
-  EXPECT_EQ(rows.row_of(kA), 1);
-  EXPECT_EQ(rows.row_of({kA.row, 9}), -1);
-  EXPECT_EQ(rows.row_of(kPadding), -1);
+  EXPECT_EQ(rows.row_of(kFirst), 1);
+  EXPECT_EQ(rows.row_of({kFirst.row, 9}), -1);
+  EXPECT_EQ(rows.row_of(kPaddingLane), -1);
   EXPECT_EQ(rows.find(SignalId{1}).span<const std::int32_t>()[1], 11);
   EXPECT_FALSE(rows.find(SignalId{2}).defined());
 }

@@ -15,7 +15,7 @@ using ::testing::Each;
 using ::testing::ElementsAre;
 
 constexpr std::int32_t kVocab = 8;
-constexpr std::int32_t kNumRows = 6;
+constexpr std::int32_t kSamplerRows = 6;
 constexpr SamplerSignals kSignals{SignalId{1}, SignalId{2}, SignalId{3}, SignalId{4}};
 constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
 
@@ -51,7 +51,7 @@ class SamplerTest : public testing::EngineTest {
   }
   [[nodiscard]] std::unique_ptr<Sampler> make_sampler() const {
     auto made = std::make_unique<Sampler>(ResourceKey{0}, *device,
-                                          SamplerConfig{.num_rows = kNumRows,
+                                          SamplerConfig{.num_rows = kSamplerRows,
                                                         .vocab_size = kVocab,
                                                         .max_top_logprobs = 4,
                                                         .signals = kSignals});

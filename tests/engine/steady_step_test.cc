@@ -13,7 +13,7 @@
 namespace rigel {
 namespace {
 
-constexpr std::int32_t kNumRows = 16;
+constexpr std::int32_t kSteadyRows = 16;
 constexpr std::int32_t kNumSteps = 1000;
 constexpr WalkId kDecode{0};
 constexpr LoopId kLoop{0};
@@ -23,7 +23,7 @@ constexpr SignalId kToken{1};
 class DecodingSubmodule final : public NodeSubmodule {
  public:
   explicit DecodingSubmodule(Device& device)
-      : tokens_(device, Dtype::kI32, {kNumRows}), source_(device, Dtype::kI32, {kNumRows}) {
+      : tokens_(device, Dtype::kI32, {kSteadyRows}), source_(device, Dtype::kI32, {kSteadyRows}) {
     row_.input_seq_len = 1;
   }
   void bind_node_resources(const NodeResources& resources) override {
@@ -87,13 +87,13 @@ class SteadyStepTest : public testing::DeviceTensorTest {
                                                                 .num_kv_heads = 1,
                                                                 .head_dim = 8,
                                                                 .page_size = 16,
-                                                                .num_pages = kNumRows * 80 + 1,
-                                                                .num_rows = kNumRows,
+                                                                .num_pages = kSteadyRows * 80 + 1,
+                                                                .num_rows = kSteadyRows,
                                                                 .max_length = 1280}));
-    resources.add("positions", std::make_unique<Positions>(resources.next_key(), kNumRows));
+    resources.add("positions", std::make_unique<Positions>(resources.next_key(), kSteadyRows));
     resources.add("attention", std::make_unique<AttentionPlanner>(resources.next_key(), 16));
     resources.add("sampler", std::make_unique<Sampler>(resources.next_key(), *device,
-                                                       SamplerConfig{.num_rows = kNumRows,
+                                                       SamplerConfig{.num_rows = kSteadyRows,
                                                                      .vocab_size = 32,
                                                                      .max_top_logprobs = 4,
                                                                      .signals = {}}));
@@ -104,7 +104,7 @@ class SteadyStepTest : public testing::DeviceTensorTest {
 
 TEST_F(SteadyStepTest, T_RS_7_a_thousand_decode_steps_use_no_heap) {
   const std::unique_ptr<Engine> engine = make_engine();
-  std::array<RequestInfo, kNumRows> infos;
+  std::array<RequestInfo, kSteadyRows> infos;
   std::array<ExecutingBatch, Engine::kMaxInFlight> batches;
   const InputMetadata metadata;
   std::vector<RequestView> views;

@@ -43,11 +43,6 @@ std::vector<AttentionCase> span_cases() {
   return cases;
 }
 
-std::string name_of_case(const AttentionCase& problem) {
-  return fmt::format("{} H {} G {} D {} window {}", name_of(problem.dtype), problem.num_heads,
-                     problem.num_kv_heads, problem.head_size, problem.window);
-}
-
 class AttentionBitsTest : public AttentionTest {
  protected:
   Bits prefilled(const AttentionCase& problem, int tile) {

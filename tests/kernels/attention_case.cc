@@ -1,5 +1,7 @@
 #include "tests/kernels/attention_case.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -86,6 +88,12 @@ void attend_head(const AttentionCase& problem, const Query& query, int head,
 }
 
 }  // namespace
+
+std::string name_of_case(const AttentionCase& problem) {
+  return fmt::format("{} H {} G {} D {} S {} window {} cap {}", name_of(problem.dtype),
+                     problem.num_heads, problem.num_kv_heads, problem.head_size, problem.page_size,
+                     problem.window, problem.soft_cap);
+}
 
 float AttentionCase::scale() const {
   return 1.0F / std::sqrt(static_cast<float>(head_size));

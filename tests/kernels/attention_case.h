@@ -39,6 +39,8 @@ struct AttentionCase {
   [[nodiscard]] int num_tokens() const { return static_cast<int>(queries.size()); }
 };
 
+[[nodiscard]] std::string name_of_case(const AttentionCase& problem);
+
 /// Runs of at most `tile` queries of one request (or of padding) as {first token, count} pairs.
 [[nodiscard]] std::vector<std::int32_t> tiles_of(const AttentionCase& problem, int tile);
 

@@ -2,8 +2,6 @@
 
 #include "tests/kernels/attention_case.h"
 
-#include <fmt/core.h>
-
 #include <algorithm>
 
 namespace rigel::kernels {
@@ -24,15 +22,9 @@ constexpr int kHeadSizes[] = {8, 16, 24, 40, 64, 72, 80, 96, 128, 136, 160, 192,
 constexpr int kContexts[] = {1, 15, 16, 17, 255, 256, 257, 700};
 
 // Rounding of the output, and of f32 scores of up to 256 products.
-Tolerance tolerance_of(Dtype dtype) {
+Tolerance attention_tolerance(Dtype dtype) {
   return dtype == Dtype::kBf16 ? Tolerance{.relative = 0x1p-8, .absolute = 2e-5}
                                : Tolerance{.relative = 1e-5, .absolute = 5e-6};
-}
-
-std::string name_of_case(const AttentionCase& problem) {
-  return fmt::format("{} H {} G {} D {} S {} window {} cap {}", name_of(problem.dtype),
-                     problem.num_heads, problem.num_kv_heads, problem.head_size, problem.page_size,
-                     problem.window, problem.soft_cap);
 }
 
 /// One query at the end of each context, with padding before, among and behind them.
@@ -80,7 +72,7 @@ class AttentionOracleTest : public AttentionTest {
     in_every_mode([&] {
       const AttentionArgs args = upload_case(problem);
       decode(args);
-      expect_close(download_floats(args.out), expected, tolerance_of(problem.dtype));
+      expect_close(download_floats(args.out), expected, attention_tolerance(problem.dtype));
     });
   }
   void check_prefill(const AttentionCase& problem, int tile) {
@@ -89,7 +81,7 @@ class AttentionOracleTest : public AttentionTest {
     in_every_mode([&] {
       const AttentionArgs args = upload_case(problem);
       prefill(args, problem, tile);
-      expect_close(download_floats(args.out), expected, tolerance_of(problem.dtype));
+      expect_close(download_floats(args.out), expected, attention_tolerance(problem.dtype));
     });
   }
 };
@@ -182,7 +174,7 @@ TEST_F(AttentionOracleTest, AKeyAfterTheQueryIsNeverTouched) {
     const std::ptrdiff_t begin = (first - problem.queries.begin()) * row;
     const std::vector<float> before(out.begin() + begin, out.begin() + begin + 10 * row);
     const std::vector<double> truth(expected.begin() + begin, expected.begin() + begin + 10 * row);
-    expect_close(before, truth, tolerance_of(problem.dtype));
+    expect_close(before, truth, attention_tolerance(problem.dtype));
     EXPECT_TRUE(out[static_cast<std::size_t>(begin + 10 * row)] !=
                 out[static_cast<std::size_t>(begin + 10 * row)]);
   });

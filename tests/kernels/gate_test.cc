@@ -32,7 +32,7 @@ double activated(Activation activation, double x) {
 }
 
 // One rounding to bf16, or the last bits of f32. GELU's tails cancel, hence an absolute term there.
-Tolerance tolerance_of(Dtype dtype) {
+Tolerance gate_tolerance(Dtype dtype) {
   return {.relative = dtype == Dtype::kBf16 ? 0x1.02p-8 : 2e-6, .absolute = 2e-6};
 }
 
@@ -52,7 +52,7 @@ class Gate : public KernelTest {
     in_every_mode([&] {
       const DeviceView out = output(dtype, {rows, columns});
       gate(stream(), out, upload(dtype, {rows, 2 * columns}, in), activation);
-      expect_close(download_floats(out), expected, tolerance_of(dtype));
+      expect_close(download_floats(out), expected, gate_tolerance(dtype));
     });
   }
 };

@@ -23,12 +23,16 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <span>
 #include <string>
 #include <vector>
 
 namespace rigel::kernels {
+
+inline constexpr float kInfinity = std::numeric_limits<float>::infinity();
+inline constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 
 /// How a case runs: the native variant, or the device text in some order of threads and blocks. One way on CUDA.
 struct KernelMode {

@@ -3,7 +3,6 @@
 #include "tests/kernels/kernel_test.h"
 
 #include <cmath>
-#include <limits>
 #include <set>
 #include <vector>
 
@@ -11,8 +10,6 @@ namespace rigel::kernels {
 namespace {
 
 using Ints = std::vector<std::int32_t>;
-
-constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
 std::int64_t size_of(const Ints& values) {
   return static_cast<std::int64_t>(values.size());

@@ -10,8 +10,6 @@
 namespace rigel::kernels {
 namespace {
 
-constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
-
 struct RotaryCase {
   Dtype dtype = Dtype::kBf16;
   int num_heads = 9;
@@ -107,7 +105,7 @@ Expected append_oracle(const RotaryCase& problem, const std::vector<float>& qkv,
   return expected;
 }
 
-Tolerance tolerance_of(Dtype dtype) {
+Tolerance rotary_tolerance(Dtype dtype) {
   return dtype == Dtype::kBf16 ? Tolerance{.relative = 0x1p-8, .absolute = 1e-6}
                                : Tolerance{.relative = 1e-6, .absolute = 1e-6};
 }
@@ -161,8 +159,8 @@ class RotaryTest : public KernelTest {
                                 .kv_layer = cache,
                                 .num_heads = problem.num_heads,
                                 .interleaved = problem.interleaved});
-    expect_close(download_floats(matrix), expected.qkv, tolerance_of(problem.dtype));
-    expect_close(download_floats(cache), expected.cache, tolerance_of(problem.dtype));
+    expect_close(download_floats(matrix), expected.qkv, rotary_tolerance(problem.dtype));
+    expect_close(download_floats(cache), expected.cache, rotary_tolerance(problem.dtype));
     return {download_bits(matrix), download_bits(cache)};
   }
 };
@@ -215,7 +213,7 @@ TEST_F(RotaryTest, WithoutACacheAllHeadsRotateInPlace) {
     const DeviceView view = upload(problem.dtype, {kNumTokens, problem.width()}, heads);
     rotary(stream(), view, upload({kNumTokens, problem.rotary_dim / 2, 2}, angles),
            problem.head_size, problem.interleaved);
-    expect_close(download_floats(view), expected, tolerance_of(problem.dtype));
+    expect_close(download_floats(view), expected, rotary_tolerance(problem.dtype));
   });
 }
 

@@ -47,7 +47,7 @@ GgufWriter sample(std::uint32_t version) {
   return writer;
 }
 
-std::string parse_error(const Bytes& file) {
+std::string gguf_error(const Bytes& file) {
   return message_of<ModelFileError>([&] { (void)parse_gguf(file, "x.gguf"); });
 }
 
@@ -121,10 +121,10 @@ TEST(Gguf, EveryTruncationIsAnErrorAndNeverReadsBeyondTheEnd) {
 TEST(Gguf, ATruncatedFileSaysWhatAndWhere) {
   Bytes file = sample(3).finish();
   file.resize(file.size() - 1);
-  EXPECT_THAT(parse_error(file),
+  EXPECT_THAT(gguf_error(file),
               AllOf(HasSubstr("x.gguf"), HasSubstr("'vector'"), HasSubstr("cut short")));
   file.resize(260);
-  EXPECT_THAT(parse_error(file), AllOf(HasSubstr("at byte"), HasSubstr("the file ends inside")));
+  EXPECT_THAT(gguf_error(file), AllOf(HasSubstr("at byte"), HasSubstr("the file ends inside")));
 }
 
 /// Whatever the bytes are, parsing ends with contents inside the file or with ModelFileError; sanitizers see the rest.
@@ -160,16 +160,16 @@ TEST(Gguf, FlippedBitsNeverCrashTheParser) {
 TEST(Gguf, WrongMagicVersionAndByteOrderAreNamed) {
   Bytes file = sample(3).finish();
   file[0] = std::byte{'X'};
-  EXPECT_THAT(parse_error(file), HasSubstr("not a GGUF file"));
-  EXPECT_THAT(parse_error(sample(1).finish()), HasSubstr("version 1 is not supported"));
-  EXPECT_THAT(parse_error(sample(0x03000000).finish()), HasSubstr("big-endian"));
+  EXPECT_THAT(gguf_error(file), HasSubstr("not a GGUF file"));
+  EXPECT_THAT(gguf_error(sample(1).finish()), HasSubstr("version 1 is not supported"));
+  EXPECT_THAT(gguf_error(sample(0x03000000).finish()), HasSubstr("big-endian"));
 }
 
 TEST(Gguf, DamagedTensorsAreNamed) {
   const auto error = [](std::vector<std::uint64_t> dims, std::uint32_t type, std::size_t bytes) {
     GgufWriter writer(3);
     writer.tensor("bad", std::move(dims), type, Bytes(bytes));
-    return parse_error(writer.finish());
+    return gguf_error(writer.finish());
   };
   EXPECT_THAT(error({4}, 10, 64),
               AllOf(HasSubstr("'bad'"), HasSubstr("GGML type 10"), HasSubstr("Q6_K")));
@@ -183,7 +183,7 @@ TEST(Gguf, DamagedTensorsAreNamed) {
 TEST(Gguf, AKeyOrTensorThatOccursTwiceIsRefused) {
   GgufWriter keys(3);
   keys.u32("a", 1).u32("a", 2);
-  EXPECT_THAT(parse_error(keys.finish()), HasSubstr("'a' occurs twice"));
+  EXPECT_THAT(gguf_error(keys.finish()), HasSubstr("'a' occurs twice"));
   GgufWriter tensors(3);
   tensors.tensor("t", {1}, 0, Bytes(4)).tensor("t", {1}, 0, Bytes(4));
   const testing::ScratchDirectory directory;

@@ -34,7 +34,7 @@ constexpr std::string_view kHeader =
     R"("a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},"s":{"dtype":"F16","shape":[],"data_offsets":[20,22]}})";
 constexpr std::size_t kDataBytes = 22;
 
-std::string parse_error(const Bytes& file) {
+std::string safetensors_error(const Bytes& file) {
   return message_of<ModelFileError>([&] { (void)parse_safetensors(file, "x.safetensors"); });
 }
 
@@ -57,7 +57,7 @@ TEST(Safetensors, EveryTruncationAndEveryExtraByteIsAnError) {
     const Bytes cut(whole.begin(), whole.begin() + static_cast<std::ptrdiff_t>(length));
     EXPECT_THROW((void)parse_safetensors(cut, "x"), ModelFileError) << "cut to " << length;
   }
-  EXPECT_THAT(parse_error(file_of(kHeader, kDataBytes + 1)),
+  EXPECT_THAT(safetensors_error(file_of(kHeader, kDataBytes + 1)),
               HasSubstr("the tensors take 22 bytes, but the file holds 23"));
 }
 
@@ -81,7 +81,7 @@ TEST(Safetensors, FlippedBitsNeverCrashTheParser) {
 }
 
 TEST(Safetensors, DamagedHeadersNameTheTensorAndTheFault) {
-  const auto error = [](std::string_view header) { return parse_error(file_of(header, 8)); };
+  const auto error = [](std::string_view header) { return safetensors_error(file_of(header, 8)); };
   EXPECT_THAT(error("{"), HasSubstr("not valid JSON"));
   EXPECT_THAT(error("[1]"), HasSubstr("must hold a JSON object"));
   EXPECT_THAT(error(R"({"t":{"dtype":"I64","shape":[1],"data_offsets":[0,8]}})"),

@@ -47,20 +47,20 @@ int reports_of(Run run) {
   return reports;
 }
 
-constexpr int kThreads = 64;
+constexpr int kTwoWarps = 64;
 
 enum class Fault { kNone, kMissingBarrier, kMissingTrailingBarrier };
 
 template <Fault kFault>
 __global__ void neighbour_kernel(int* out) {
-  SIMT_SHARED(int, tile, kThreads);
+  SIMT_SHARED(int, tile, kTwoWarps);
   const int t = static_cast<int>(threadIdx.x);
   for (int round = 0; round < 3; ++round) {
     tile[t] = t + round;
     if constexpr (kFault != Fault::kMissingBarrier) {
       __syncthreads();
     }
-    out[t] = tile[(t + 1) % kThreads];
+    out[t] = tile[(t + 1) % kTwoWarps];
     if constexpr (kFault != Fault::kMissingTrailingBarrier) {
       __syncthreads();
     }
@@ -69,7 +69,7 @@ __global__ void neighbour_kernel(int* out) {
 
 template <bool kWithSync>
 __global__ void warp_neighbour_kernel(int* out) {
-  SIMT_SHARED(int, tile, kThreads);
+  SIMT_SHARED(int, tile, kTwoWarps);
   const int t = static_cast<int>(threadIdx.x);
   tile[t] = t;
   if constexpr (kWithSync) {
@@ -103,10 +103,10 @@ __global__ void own_cell_kernel(int* cells) {
 
 template <auto K>
 int reports_in(const Options& options, int num_blocks = 1) {
-  std::vector<int> out(static_cast<std::size_t>(kThreads * num_blocks), 0);
+  std::vector<int> out(static_cast<std::size_t>(kTwoWarps * num_blocks), 0);
   return reports_of([&] {
     const simt::Status status = run_kernel<K>(
-        options, {.grid = static_cast<unsigned>(num_blocks), .block = kThreads}, out.data());
+        options, {.grid = static_cast<unsigned>(num_blocks), .block = kTwoWarps}, out.data());
     EXPECT_TRUE(status.ok()) << status.message();
   });
 }
@@ -149,7 +149,7 @@ TEST(Race, TwoLaunchesInARowAreOrdered) {
   simt::Executor executor(pool, {});
   const int reports = reports_of([&] {
     for (int round = 0; round < 4; ++round) {
-      EXPECT_TRUE(simt::bind_kernel<same_cell_kernel>("same_cell", {.grid = 1, .block = kThreads},
+      EXPECT_TRUE(simt::bind_kernel<same_cell_kernel>("same_cell", {.grid = 1, .block = kTwoWarps},
                                                       &cell)(executor)
                       .ok());
     }

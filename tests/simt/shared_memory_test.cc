@@ -15,10 +15,10 @@ using simt_test::all_orders;
 using simt_test::run_kernel;
 using testing::HasSubstr;
 
-constexpr int kThreads = 128;
+constexpr int kFourWarps = 128;
 
 __global__ void read_unwritten_kernel(float* out) {
-  SIMT_SHARED(float, scratch, kThreads);
+  SIMT_SHARED(float, scratch, kFourWarps);
   float* const dynamic = simt::dyn_smem<float>();
   out[blockIdx.x * 2] = scratch[5];
   out[blockIdx.x * 2 + 1] = dynamic[7];
@@ -48,17 +48,17 @@ TEST(SharedMemory, KeepsItsBytesWithoutPoison) {
 // The neighbour's value, with the barrier that orders it or without.
 template <bool kWithBarrier>
 __global__ void neighbour_kernel(const float* in, float* out) {
-  SIMT_SHARED(float, tile, kThreads);
+  SIMT_SHARED(float, tile, kFourWarps);
   tile[threadIdx.x] = in[threadIdx.x];
   if constexpr (kWithBarrier) {
     __syncthreads();
   }
-  out[threadIdx.x] = tile[(threadIdx.x + 1) % kThreads];
+  out[threadIdx.x] = tile[(threadIdx.x + 1) % kFourWarps];
 }
 
 std::vector<float> numbers() {
-  std::vector<float> in(kThreads);
-  for (int t = 0; t < kThreads; ++t) {
+  std::vector<float> in(kFourWarps);
+  for (int t = 0; t < kFourWarps; ++t) {
     in[t] = static_cast<float>(t);
   }
   return in;
@@ -68,13 +68,13 @@ std::vector<float> numbers() {
 TEST(SharedMemory, AMissingBarrierShowsInEveryOrder) {
   const std::vector<float> in = numbers();
   for (const Options& options : all_orders()) {
-    std::vector<float> out(kThreads, -1.0f);
-    ASSERT_TRUE(run_kernel<neighbour_kernel<false>>(options, {.grid = 1, .block = kThreads},
+    std::vector<float> out(kFourWarps, -1.0f);
+    ASSERT_TRUE(run_kernel<neighbour_kernel<false>>(options, {.grid = 1, .block = kFourWarps},
                                                     in.data(), out.data())
                     .ok());
     int wrong = 0;
-    for (int t = 0; t < kThreads; ++t) {
-      wrong += out[t] == in[(t + 1) % kThreads] ? 0 : 1;
+    for (int t = 0; t < kFourWarps; ++t) {
+      wrong += out[t] == in[(t + 1) % kFourWarps] ? 0 : 1;
     }
     EXPECT_GT(wrong, 0);
   }
@@ -84,12 +84,12 @@ TEST(SharedMemory, AMissingBarrierShowsInEveryOrder) {
 TEST(SharedMemory, WithItsBarrierEveryOrderIsRight) {
   const std::vector<float> in = numbers();
   for (const Options& options : all_orders()) {
-    std::vector<float> out(kThreads, -1.0f);
-    ASSERT_TRUE(run_kernel<neighbour_kernel<true>>(options, {.grid = 1, .block = kThreads},
+    std::vector<float> out(kFourWarps, -1.0f);
+    ASSERT_TRUE(run_kernel<neighbour_kernel<true>>(options, {.grid = 1, .block = kFourWarps},
                                                    in.data(), out.data())
                     .ok());
-    for (int t = 0; t < kThreads; ++t) {
-      EXPECT_EQ(out[t], in[(t + 1) % kThreads]);
+    for (int t = 0; t < kFourWarps; ++t) {
+      EXPECT_EQ(out[t], in[(t + 1) % kFourWarps]);
     }
   }
 }

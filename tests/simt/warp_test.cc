@@ -15,11 +15,11 @@ namespace {
 using simt_test::all_orders;
 using simt_test::run_kernel;
 
-constexpr int kThreads = 96;
+constexpr int kThreeWarps = 96;
 
 template <class T>
 struct Shuffled {
-  T index[kThreads], exclusive[kThreads], up[kThreads], down[kThreads];
+  T index[kThreeWarps], exclusive[kThreeWarps], up[kThreeWarps], down[kThreeWarps];
 };
 
 template <class T>
@@ -38,9 +38,9 @@ TYPED_TEST_SUITE(Shuffle, ShuffledTypes);
 
 TYPED_TEST(Shuffle, MatchesAPlainLoopForEveryDistance) {
   std::mt19937 random(7);
-  std::vector<TypeParam> in(kThreads);
-  std::vector<int> source(kThreads);
-  for (int t = 0; t < kThreads; ++t) {
+  std::vector<TypeParam> in(kThreeWarps);
+  std::vector<int> source(kThreeWarps);
+  for (int t = 0; t < kThreeWarps; ++t) {
     in[t] = static_cast<TypeParam>(random() % 100000);
     source[t] = static_cast<int>(random() % 32);
   }
@@ -48,9 +48,9 @@ TYPED_TEST(Shuffle, MatchesAPlainLoopForEveryDistance) {
     for (int distance = 0; distance < 32; ++distance) {
       Shuffled<TypeParam> out{};
       const simt::Status status = run_kernel<shuffle_kernel<TypeParam>>(
-          options, {.grid = 1, .block = kThreads}, in.data(), source.data(), distance, &out);
+          options, {.grid = 1, .block = kThreeWarps}, in.data(), source.data(), distance, &out);
       ASSERT_TRUE(status.ok()) << status.message();
-      for (int t = 0; t < kThreads; ++t) {
+      for (int t = 0; t < kThreeWarps; ++t) {
         const int lane = t % 32;
         const int base = t - lane;
         ASSERT_EQ(out.index[t], in[base + source[t]]);
@@ -81,14 +81,14 @@ __global__ void shuffle_reduce_kernel(const T* in, T* sum) {
 template <int W, class T>
 void check_reductions(const std::vector<T>& in) {
   for (const auto& options : all_orders()) {
-    std::vector<T> sum(kThreads), largest(kThreads), stepwise(kThreads);
-    ASSERT_TRUE((run_kernel<reduce_kernel<W, T>>(options, {.grid = 1, .block = kThreads}, in.data(),
-                                                 sum.data(), largest.data())
+    std::vector<T> sum(kThreeWarps), largest(kThreeWarps), stepwise(kThreeWarps);
+    ASSERT_TRUE((run_kernel<reduce_kernel<W, T>>(options, {.grid = 1, .block = kThreeWarps},
+                                                 in.data(), sum.data(), largest.data())
                      .ok()));
-    ASSERT_TRUE((run_kernel<shuffle_reduce_kernel<W, T>>(options, {.grid = 1, .block = kThreads},
+    ASSERT_TRUE((run_kernel<shuffle_reduce_kernel<W, T>>(options, {.grid = 1, .block = kThreeWarps},
                                                          in.data(), stepwise.data())
                      .ok()));
-    for (int t = 0; t < kThreads; ++t) {
+    for (int t = 0; t < kThreeWarps; ++t) {
       double expected = 0.0;
       T expected_max = in[t / W * W];
       for (int other = t / W * W; other < t / W * W + W; ++other) {
@@ -105,9 +105,9 @@ void check_reductions(const std::vector<T>& in) {
 TEST(WarpReduction, EachWidthMatchesAPlainLoopAndTheButterflyOfShuffles) {
   std::mt19937 random(11);
   std::normal_distribution<float> normal(0.0f, 10.0f);
-  std::vector<float> floats(kThreads);
-  std::vector<int> ints(kThreads);
-  for (int t = 0; t < kThreads; ++t) {
+  std::vector<float> floats(kThreeWarps);
+  std::vector<int> ints(kThreeWarps);
+  for (int t = 0; t < kThreeWarps; ++t) {
     floats[t] = normal(random);
     ints[t] = static_cast<int>(random() % 2000) - 1000;
   }
@@ -140,17 +140,17 @@ __global__ void vote_kernel(const int* in, unsigned* ballot, unsigned* match, in
 }
 
 TEST(WarpVote, MatchesAPlainLoop) {
-  std::vector<int> in(kThreads);
-  for (int t = 0; t < kThreads; ++t) {
+  std::vector<int> in(kThreeWarps);
+  for (int t = 0; t < kThreeWarps; ++t) {
     in[t] = t < 64 ? t * 7 % 5 : 1;  // the last warp holds no 4
   }
   for (const auto& options : all_orders()) {
-    std::vector<unsigned> ballot(kThreads), match(kThreads);
-    std::vector<int> any(kThreads), all(kThreads);
-    ASSERT_TRUE(run_kernel<vote_kernel>(options, {.grid = 1, .block = kThreads}, in.data(),
+    std::vector<unsigned> ballot(kThreeWarps), match(kThreeWarps);
+    std::vector<int> any(kThreeWarps), all(kThreeWarps);
+    ASSERT_TRUE(run_kernel<vote_kernel>(options, {.grid = 1, .block = kThreeWarps}, in.data(),
                                         ballot.data(), match.data(), any.data(), all.data())
                     .ok());
-    for (int t = 0; t < kThreads; ++t) {
+    for (int t = 0; t < kThreeWarps; ++t) {
       unsigned expected_ballot = 0;
       unsigned expected_match = 0;
       for (int lane = 0; lane < 32; ++lane) {
@@ -182,9 +182,9 @@ __global__ void chain_kernel(int rounds, int* out) {
 TEST(WarpOperations, GiveTheSameInEveryOrder) {
   std::vector<int> first;
   for (const auto& options : all_orders()) {
-    std::vector<int> out(kThreads);
+    std::vector<int> out(kThreeWarps);
     ASSERT_TRUE(
-        run_kernel<chain_kernel>(options, {.grid = 1, .block = kThreads}, 200, out.data()).ok());
+        run_kernel<chain_kernel>(options, {.grid = 1, .block = kThreeWarps}, 200, out.data()).ok());
     if (first.empty()) {
       first = out;
     }

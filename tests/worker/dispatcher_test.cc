@@ -26,7 +26,7 @@ text::TokenizerSpec letters() {
 }
 
 /// Collects an answer; `wait` until it is complete.
-class Collector final : public OutputListener {
+class TextCollector final : public OutputListener {
  public:
   void on_delta(const OutputDelta& delta) override {
     text += delta.text;
@@ -54,8 +54,8 @@ class Collector final : public OutputListener {
 
 class DispatcherTest : public ::testing::Test {
  protected:
-  std::shared_ptr<Collector> open(RequestId id, std::vector<std::string> stop = {}) {
-    auto collector = std::make_shared<Collector>();
+  std::shared_ptr<TextCollector> open(RequestId id, std::vector<std::string> stop = {}) {
+    auto collector = std::make_shared<TextCollector>();
     dispatcher.open({.id = id,
                      .listener = collector,
                      .stop = std::move(stop),

@@ -33,7 +33,7 @@ struct Answer {
   }
 };
 
-class Collector final : public OutputListener {
+class AnswerCollector final : public OutputListener {
  public:
   void on_delta(const OutputDelta& delta) override {
     for (const GeneratedToken& token : delta.tokens) {
@@ -74,7 +74,7 @@ class LocalServiceTest : public testing::TinyServiceTest {
   }
   static std::future<Answer> submit(InferenceService& service, GenerationRequest request,
                                     RequestId* id = nullptr) {
-    auto collector = std::make_shared<Collector>();
+    auto collector = std::make_shared<AnswerCollector>();
     auto future = collector->future();
     const SubmitResult result = service.submit(std::move(request), collector);
     EXPECT_FALSE(result.error.has_value()) << result.error->message;
@@ -308,7 +308,7 @@ TEST_F(LocalServiceTest, APromptThatCannotFitIsRefusedWithBothNumbers) {
   const auto service = start(limited);
   GenerationRequest request;
   request.prompt.assign(32, 4);
-  const SubmitResult result = service->submit(request, std::make_shared<Collector>());
+  const SubmitResult result = service->submit(request, std::make_shared<AnswerCollector>());
   ASSERT_TRUE(result.error.has_value());
   EXPECT_EQ(result.error->kind, RequestError::Kind::kInvalid);
   EXPECT_THAT(result.error->message, HasSubstr("32 tokens"));
@@ -319,7 +319,7 @@ TEST_F(LocalServiceTest, TokensOutsideTheVocabularyAreRefused) {
   const auto service = start(options());
   GenerationRequest request;
   request.prompt = {1, 512};
-  const SubmitResult result = service->submit(request, std::make_shared<Collector>());
+  const SubmitResult result = service->submit(request, std::make_shared<AnswerCollector>());
   ASSERT_TRUE(result.error.has_value());
   EXPECT_THAT(result.error->message, HasSubstr("512"));
 }
@@ -370,7 +370,7 @@ TEST_F(LocalServiceTest, AfterDrainingBeginsNothingNewIsTaken) {
   request.sampling.max_tokens = 3;
   auto running = submit(*service, request);
   service->begin_drain();
-  const SubmitResult refused = service->submit(request, std::make_shared<Collector>());
+  const SubmitResult refused = service->submit(request, std::make_shared<AnswerCollector>());
   ASSERT_TRUE(refused.error.has_value());
   EXPECT_EQ(refused.error->kind, RequestError::Kind::kUnavailable);
   EXPECT_EQ(running.get().ids.size(), 3U);

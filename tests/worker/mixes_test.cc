@@ -21,7 +21,10 @@ using testing::Cancels;
 using testing::MixedAnswer;
 using testing::MixedRequest;
 
-#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+#if defined(__SANITIZE_THREAD__)
+constexpr int kDefaultMixes = 8;
+constexpr int kShortRequests = 500;
+#elif defined(__SANITIZE_ADDRESS__)
 constexpr int kDefaultMixes = 20;
 constexpr int kShortRequests = 1'000;
 #else
