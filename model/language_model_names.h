@@ -9,6 +9,7 @@ namespace rigel {
 /// run together in a mixed step, decode lanes first.
 struct LanguageModelNames {
   static constexpr NodeId kNode{0};
+  static constexpr const char* kNodeName = "LLM";  // in walks, metrics and messages
   static constexpr PartitionId kPartition{0};
 
   static constexpr WalkId kPrefill{0};

@@ -199,12 +199,12 @@ bool LanguageModel::stops_after(const RequestView& request, std::int32_t token) 
 
 std::vector<LoopId> LanguageModel::check_stop(const RequestView& request,
                                               const HostRows& rows) const {
+  const ConstHostView tokens = rows.find(Names::kNewToken);
   const std::int64_t row = rows.row_of(request.info().handle);
-  if (row < 0) {
+  if (!tokens.defined() || row < 0) {
     return {};
   }
-  const auto tokens = rows.find(Names::kNewToken).span<const std::int32_t>();
-  return stops_after(request, tokens[static_cast<std::size_t>(row)])
+  return stops_after(request, tokens.span<const std::int32_t>()[static_cast<std::size_t>(row)])
              ? std::vector{Names::kDecodeLoop}
              : std::vector<LoopId>{};
 }

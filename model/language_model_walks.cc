@@ -12,7 +12,6 @@ namespace {
 
 using Names = LanguageModelNames;
 
-constexpr const char* kNode = "LLM";
 constexpr const char* kTextInputs = "text_inputs";
 constexpr const char* kNewToken = "new_token";
 
@@ -27,10 +26,12 @@ void intern(NameTable<Id>& table, std::string_view name, Id expected) {
 walk::Definition language_model_definition() {
   const walk::Edge to_client{
       .signal = kNewToken, .next_node = walk::kEmitToClient, .modality = walk::Modality::kText};
-  const walk::Edge to_itself{.signal = kNewToken, .next_node = kNode, .input = kTextInputs};
-  const walk::Node prefill{.name = kNode, .inputs = {kTextInputs}, .outputs = {to_client}};
+  const walk::Edge to_itself{
+      .signal = kNewToken, .next_node = Names::kNodeName, .input = kTextInputs};
+  const walk::Node prefill{
+      .name = Names::kNodeName, .inputs = {kTextInputs}, .outputs = {to_client}};
   const walk::Node decode{
-      .name = kNode, .inputs = {kTextInputs}, .outputs = {to_itself, to_client}};
+      .name = Names::kNodeName, .inputs = {kTextInputs}, .outputs = {to_itself, to_client}};
   return {
       .walks = {{"prefill", prefill},
                 {"decode", walk::Loop{.name = "decode_loop", .sections = {decode}}}},
@@ -40,7 +41,7 @@ walk::Definition language_model_definition() {
 
 walk::Program compile_language_model() {
   walk::Names names;
-  intern(names.nodes, kNode, Names::kNode);
+  intern(names.nodes, Names::kNodeName, Names::kNode);
   intern(names.partitions, "text", Names::kPartition);
   intern(names.walks, "prefill", Names::kPrefill);
   intern(names.walks, "decode", Names::kDecode);

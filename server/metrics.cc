@@ -1,5 +1,7 @@
 #include "server/metrics.h"
 
+#include "model/language_model_names.h"
+
 #include <fmt/core.h>
 
 #include <iterator>
@@ -110,17 +112,17 @@ void write_counters(Exposition& out, const ServiceMetrics& metrics) {
 
 /// This build runs one node, the language model.
 void write_graphs(Exposition& out, const ServiceMetrics& metrics) {
-  constexpr std::string_view kNode = "node=\"language_model\"";
+  const std::string node = fmt::format("node=\"{}\"", LanguageModelNames::kNodeName);
   out.family("rigel:graph_replay_total", "counter", "Steps that replayed a captured one.");
   for (const GraphReplayCount& replays : metrics.graph_replays) {
     out.sample("rigel:graph_replay_total", replays.count,
-               fmt::format("{},walk=\"{}\",bucket=\"{}\"", kNode, replays.walk, replays.bucket));
+               fmt::format("{},walk=\"{}\",bucket=\"{}\"", node, replays.walk, replays.bucket));
   }
   out.family("rigel:graph_miss_total", "counter",
              "Steps of a captured walk that were enqueued launch by launch, by why.");
   for (const GraphMissCount& misses : metrics.graph_misses) {
     out.sample("rigel:graph_miss_total", misses.count,
-               fmt::format("{},walk=\"{}\",reason=\"{}\"", kNode, misses.walk, misses.reason));
+               fmt::format("{},walk=\"{}\",reason=\"{}\"", node, misses.walk, misses.reason));
   }
 }
 

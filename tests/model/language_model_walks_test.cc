@@ -6,6 +6,12 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <memory>
+#include <optional>
+#include <random>
+#include <vector>
+
 namespace rigel {
 namespace {
 
@@ -33,29 +39,40 @@ TEST(LanguageModelWalks, DecodingGoesOnFromItsOwnToken) {
   EXPECT_TRUE(program.walk(Names::kPrefill).successors.empty()) << "a prompt is one step";
 }
 
-TEST(LanguageModelWalks, T_NS_10_the_row_that_all_decode_lanes_share_is_what_each_would_prepare) {
-  if (!Device::available()) {
-    GTEST_SKIP() << "no device";
+/// A language model of no size on the null device.
+class LanguageModelHooks : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (!Device::available()) {
+      GTEST_SKIP() << "no device";
+    }
+    DeviceOptions options;
+    options.mode = DeviceMode::kNull;
+    options.memory_bytes = std::int64_t{1} << 40;
+    options.fill_garbage = false;
+    device_ = Device::open(options);
+    const ModelFiles files = synthetic_model_files(64);
+    model_.emplace(load_language_model(
+        *device_, files,
+        {.max_length = 64, .max_lanes = 2, .max_tokens = 64, .kv_cache_bytes = 1 << 30}, nullptr));
   }
-  DeviceOptions options;
-  options.mode = DeviceMode::kNull;
-  options.memory_bytes = std::int64_t{1} << 40;
-  options.fill_garbage = false;
-  const auto device = Device::open(options);
-  const ModelFiles files = synthetic_model_files(64);
-  const LoadedLanguageModel model = load_language_model(
-      *device, files,
-      {.max_length = 64, .max_lanes = 2, .max_tokens = 64, .kv_cache_bytes = 1 << 30}, nullptr);
-  NodeSubmodule& submodule = model.engine->submodule();
+  [[nodiscard]] NodeSubmodule& submodule() { return model_->engine->submodule(); }
+
+ private:
+  std::unique_ptr<Device> device_;
+  std::optional<LoadedLanguageModel> model_;
+};
+
+TEST_F(LanguageModelHooks, T_NS_10_the_row_that_all_decode_lanes_share_is_what_each_would_prepare) {
   const RequestInfo info{};
   const InputMetadata metadata;
   SignalMap signals;
   signals.assign(Names::kTextInputs, {});
-  const auto prepared = submodule.prepare_inputs({.walk = Names::kDecode, .signals = &signals},
-                                                 RequestView(info, metadata));
+  const auto prepared = submodule().prepare_inputs({.walk = Names::kDecode, .signals = &signals},
+                                                   RequestView(info, metadata));
   const auto& own = dynamic_cast<const ArNodeInputs&>(*prepared);
   const auto& shared =
-      dynamic_cast<const ArNodeInputs&>(*submodule.uniform_row_inputs(Names::kDecode));
+      dynamic_cast<const ArNodeInputs&>(*submodule().uniform_row_inputs(Names::kDecode));
   EXPECT_EQ(shared.walk, own.walk);
   EXPECT_EQ(shared.input_seq_len, own.input_seq_len);
   EXPECT_EQ(shared.chunk_total, own.chunk_total);
@@ -63,7 +80,62 @@ TEST(LanguageModelWalks, T_NS_10_the_row_that_all_decode_lanes_share_is_what_eac
   EXPECT_FALSE(shared.input_ids.defined() || shared.input_embeds.defined());
   EXPECT_TRUE(own.tensor_inputs.empty() && own.kwargs.empty());
   EXPECT_TRUE(shared.tensor_inputs.empty() && shared.kwargs.empty());
-  EXPECT_EQ(submodule.uniform_row_inputs(Names::kPrefill), nullptr) << "prompts differ";
+  EXPECT_EQ(submodule().uniform_row_inputs(Names::kPrefill), nullptr) << "prompts differ";
+}
+
+TEST_F(LanguageModelHooks, T_NS_12_both_stop_checks_agree_on_random_rows) {
+  std::mt19937 random(3);
+  const auto below = [&](std::uint32_t limit) {
+    return static_cast<std::int32_t>(random() % limit);
+  };
+  int num_stops = 0;
+  for (int round = 0; round < 300; ++round) {
+    const std::int32_t num_requests = 1 + below(6);
+    std::vector<RequestInfo> infos(static_cast<std::size_t>(num_requests));
+    std::vector<InputMetadata> metadata(infos.size());
+    std::vector<RequestView> views;
+    std::vector<RequestHandle> handles;
+    std::vector<std::int32_t> tokens;
+    for (std::size_t i = 0; i < infos.size(); ++i) {
+      RequestInfo& info = infos[i];
+      info.handle = {static_cast<std::int32_t>(i), 1};
+      info.num_prompt_tokens = 1 + below(5);
+      info.max_tokens = 1 + below(5);
+      info.max_length = 4 + below(6);
+      info.sampling.min_tokens = below(3);
+      info.sampling.stop_token_ids = {below(4), 4 + below(4)};
+      metadata[i].loop_counters.set(Names::kDecodeLoop, below(4));
+      views.emplace_back(info, metadata[i]);
+      if (below(4) != 0) {  // the others did not run in this step
+        handles.push_back(info.handle);
+        tokens.push_back(below(8));
+      }
+    }
+    std::ranges::shuffle(views, random);
+    const HostRows::Buffer buffer{Names::kNewToken,
+                                  const_host_view(std::span<const std::int32_t>(tokens))};
+    const bool has_rows = below(8) != 0;
+    const HostRows rows{.handles = handles,
+                        .buffers = std::span(&buffer, has_rows ? std::size_t{1} : std::size_t{0})};
+
+    std::vector<LoopStop> batched;
+    ASSERT_TRUE(submodule().check_stop_batched(views, rows, batched));
+    std::vector<std::int32_t> apart;
+    for (const RequestView& view : views) {
+      for (const LoopId loop : submodule().check_stop(view, rows)) {
+        EXPECT_EQ(loop, Names::kDecodeLoop);
+        apart.push_back(view.info().handle.row);
+      }
+    }
+    std::vector<std::int32_t> together;
+    for (const LoopStop& stop : batched) {
+      EXPECT_EQ(stop.loop, Names::kDecodeLoop);
+      together.push_back(stop.handle.row);
+    }
+    EXPECT_EQ(together, apart);
+    num_stops += static_cast<int>(apart.size());
+  }
+  EXPECT_GT(num_stops, 100);
 }
 
 }  // namespace
