@@ -18,15 +18,22 @@ namespace {
 using Names = LanguageModelNames;
 
 constexpr std::int64_t kCpuKvBytes = std::int64_t{1} << 30;
-constexpr double kCudaKvShare = 0.9;
+constexpr double kCudaShare = 0.9;
 
-std::int64_t kv_budget(Device& device, const LanguageModelOptions& options) {
+/// What a model may take of the device, as long as nothing of it is there.
+std::int64_t memory_budget(Device& device, const LanguageModelOptions& options) {
+  const std::int64_t free = device.free_memory_bytes();
+  return device.is_cuda() && options.kv_cache_bytes == 0
+             ? static_cast<std::int64_t>(kCudaShare * static_cast<double>(free))
+             : free;
+}
+
+std::int64_t kv_budget(Device& device, const LanguageModelOptions& options,
+                       const MemoryLedger& memory) {
   if (options.kv_cache_bytes > 0) {
     return options.kv_cache_bytes;
   }
-  return device.is_cuda() ? static_cast<std::int64_t>(
-                                kCudaKvShare * static_cast<double>(device.free_memory_bytes()))
-                          : kCpuKvBytes;
+  return device.is_cuda() ? memory.left() : kCpuKvBytes;
 }
 
 std::int32_t model_length(const ModelConfig& config, const LanguageModelOptions& options) {
@@ -39,7 +46,7 @@ std::int32_t model_length(const ModelConfig& config, const LanguageModelOptions&
 }
 
 KvCacheConfig size_kv_cache(Device& device, const ModelConfig& config,
-                            const LanguageModelOptions& options) {
+                            const LanguageModelOptions& options, const MemoryLedger& memory) {
   KvCacheConfig kv{.num_layers = config.num_layers,
                    .num_kv_heads = config.num_kv_heads,
                    .head_dim = config.head_dim,
@@ -49,7 +56,7 @@ KvCacheConfig size_kv_cache(Device& device, const ModelConfig& config,
                    .max_length = model_length(config, options),
                    .dtype = options.dtype,
                    .enable_prefix_cache = options.enable_prefix_cache};
-  const std::int64_t budget = kv_budget(device, options);
+  const std::int64_t budget = kv_budget(device, options, memory);
   kv.num_pages = kv_pages(kv, budget);
   const std::int32_t longest = (kv.num_pages - 1) * kv.page_size;
   if (longest < 1 || (options.max_length > 0 && longest < options.max_length)) {
@@ -81,7 +88,30 @@ std::int64_t captured_staging_bytes(std::int32_t num_lanes) {
   return num_lanes * kBytesALane + 64 * 1024;
 }
 
-NodeResources make_resources(Device& device, const ModelConfig& config, const KvCacheConfig& kv) {
+/// What the graphs of all captured steps will take, in all their slots: the driver tells only once they are there.
+std::int64_t expected_graph_bytes(const ModelConfig& config, std::size_t num_sizes,
+                                  const CaptureOptions& captures) {
+  constexpr std::int64_t kKeys = 2;  // with and without log-probabilities
+  constexpr std::int64_t kLaunchesALayer = 12;
+  constexpr std::int64_t kLaunchesBeside = 32;
+  constexpr std::int64_t kBytesALaunch = 2048;
+  constexpr std::int64_t kBytesAGraph = 64 * 1024;
+  const std::int64_t num_launches = config.num_layers * kLaunchesALayer + kLaunchesBeside;
+  return captures.num_slots *
+         (captures.staging_bytes + kKeys * static_cast<std::int64_t>(num_sizes) *
+                                       (num_launches * kBytesALaunch + kBytesAGraph));
+}
+
+SamplerConfig sampler_config(const ModelConfig& config, const LanguageModelOptions& options) {
+  return {
+      .num_rows = options.max_lanes,
+      .vocab_size = config.vocab_size,
+      .max_top_logprobs = kMaxTopLogprobs,
+      .signals = {Names::kNewToken, Names::kChosenLogprob, Names::kTopIds, Names::kTopLogprobs}};
+}
+
+NodeResources make_resources(Device& device, const SamplerConfig& sampler,
+                             const KvCacheConfig& kv) {
   NodeResources resources;
   const ResourceKey cache = resources.next_key();
   resources.add("kv", std::make_unique<KvCache>(cache, device, kv));
@@ -89,11 +119,6 @@ NodeResources make_resources(Device& device, const ModelConfig& config, const Kv
                 std::make_unique<Positions>(resources.next_key(), kv.num_rows, 1, cache));
   resources.add("attention",
                 std::make_unique<AttentionPlanner>(resources.next_key(), kernels::kPrefillTile));
-  const SamplerConfig sampler{
-      .num_rows = kv.num_rows,
-      .vocab_size = config.vocab_size,
-      .max_top_logprobs = kMaxTopLogprobs,
-      .signals = {Names::kNewToken, Names::kChosenLogprob, Names::kTopIds, Names::kTopLogprobs}};
   resources.add("sampler", std::make_unique<Sampler>(resources.next_key(), device, sampler));
   return resources;
 }
@@ -130,17 +155,18 @@ LoadedLanguageModel load_language_model(Device& device, const ModelFiles& files,
                                         const LanguageModelOptions& options,
                                         LoadProgress* progress) {
   const ModelConfig& config = files.config;
+  MemoryLedger memory(memory_budget(device, options));
   kernels::Gemm gemm(device, {});
   TransformerWeights weights =
       load_transformer_weights(device, gemm, *files.checkpoint, config, options.dtype, progress);
-  LoadedLanguageModel loaded;
-  loaded.memory.emplace_back("weights", weights.num_bytes());
+  memory.take("weights", weights.num_bytes());
 
   // The longest request decides over buffers, and the buffers over what is left for the cache; a first look at the cache
   // gives the former.
+  const KvCacheConfig most = size_kv_cache(device, config, options, memory);
   const StepLimits limits{.max_tokens = options.max_tokens,
                           .max_lanes = options.max_lanes,
-                          .max_length = size_kv_cache(device, config, options).max_length};
+                          .max_length = most.max_length};
   std::vector<std::int32_t> captured;
   if (options.capture != CaptureMode::kNever) {
     captured = options.decode_batch_sizes.empty()
@@ -151,27 +177,35 @@ LoadedLanguageModel load_language_model(Device& device, const ModelFiles& files,
       .num_slots = options.graph_slots,
       .staging_bytes = captured.empty() ? 0 : captured_staging_bytes(captured.back()),
       .row_bytes = captured.empty() ? 0 : captured.back() * kCapturedRowBytes + 1024};
+  const std::int64_t graph_bytes = expected_graph_bytes(config, captured.size(), captures);
   auto model = std::make_unique<LanguageModel>(device, config, std::move(gemm), std::move(weights),
                                                limits, std::move(captured));
+  LoadedLanguageModel loaded;
   loaded.gemm = model->gemm_description();
-  loaded.memory.emplace_back("workspace", model->buffers().num_bytes());
+  const SamplerConfig sampler = sampler_config(config, options);
+  const EngineConfig engine{staging_bytes(most, options)};
+  memory.take("workspace", model->buffers().num_bytes() +
+                               engine.staging_bytes * std::int64_t{Engine::kMaxInFlight});
+  memory.take("sampler", Sampler::bytes_of(sampler));
+  if (options.capture != CaptureMode::kNever) {
+    memory.take("graphs", graph_bytes);
+  }
 
-  KvCacheConfig kv = size_kv_cache(device, config, options);
+  KvCacheConfig kv = size_kv_cache(device, config, options, memory);
   kv.max_length = std::min(kv.max_length, limits.max_length);
-  loaded.memory.emplace_back("kv_cache", kv.page_bytes() * kv.num_pages);
+  memory.take("kv_cache", kv.page_bytes() * kv.num_pages);
   loaded.max_length = kv.max_length;
-  NodeResources resources = make_resources(device, config, kv);
+  NodeResources resources = make_resources(device, sampler, kv);
   loaded.kv_cache = &resources.get<KvCache>("kv");
-  loaded.memory.emplace_back("sampler", resources.get<Sampler>("sampler").num_bytes());
-  loaded.engine = std::make_unique<Engine>(device, std::move(model), std::move(resources),
-                                           EngineConfig{staging_bytes(kv, options)});
+  loaded.engine = std::make_unique<Engine>(device, std::move(model), std::move(resources), engine);
   if (options.capture != CaptureMode::kNever) {
     StepCaptures& steps = loaded.engine->capture_steps(captures);
     if (options.capture == CaptureMode::kAtLoad) {
       steps.capture_all();
+      memory.settle("graphs", steps.num_bytes());
     }
-    loaded.memory.emplace_back("graphs", steps.num_bytes());
   }
+  loaded.memory = memory.parts();
   return loaded;
 }
 

@@ -3,13 +3,13 @@
 #include "engine/engine.h"
 #include "engine/resources/kv_cache.h"
 #include "model/checkpoint/weight_reader.h"
+#include "model/memory_ledger.h"
 #include "model/model_files.h"
 #include "tensor/device.h"
 
 #include <cstdint>
 #include <memory>
 #include <string>
-#include <utility>
 #include <vector>
 
 namespace rigel {
@@ -24,12 +24,13 @@ enum class CaptureMode : std::uint8_t {
 /// What a language model is loaded with. Zero means "choose".
 struct LanguageModelOptions {
   Dtype dtype = Dtype::kBf16;
-  std::int32_t max_length = 0;      // tokens of one request
-  std::int32_t max_lanes = 64;      // requests of a step
-  std::int32_t max_tokens = 512;    // of a step
-  std::int64_t kv_cache_bytes = 0;  // 0: 1 GiB on the CPU, 90 % of what is free on CUDA
-  std::int64_t kv_host_bytes = 0;   // pinned, for requests that are offloaded
-  std::int32_t page_size = 16;      // tokens
+  std::int32_t max_length = 0;    // tokens of one request
+  std::int32_t max_lanes = 64;    // requests of a step
+  std::int32_t max_tokens = 512;  // of a step
+  std::int64_t kv_cache_bytes =
+      0;  // 0: 1 GiB on the CPU; on CUDA what the rest leaves of 90 % of free memory
+  std::int64_t kv_host_bytes = 0;  // pinned, for requests that are offloaded
+  std::int32_t page_size = 16;     // tokens
   bool enable_prefix_cache = false;
   CaptureMode capture = CaptureMode::kAtLoad;
   std::int32_t graph_slots = 2;
@@ -41,15 +42,12 @@ struct LanguageModelOptions {
 [[nodiscard]] std::vector<std::int32_t> default_decode_batch_sizes(bool is_cuda,
                                                                    std::int32_t max_lanes);
 
-/// Bytes on the device by part, in order: the ledger that is filled before the KV cache is sized.
-using MemoryLedger = std::vector<std::pair<std::string, std::int64_t>>;
-
 /// A language model ready to run.
 struct LoadedLanguageModel {
   std::unique_ptr<Engine> engine;
   KvCache* kv_cache = nullptr;  // one of the engine's resources
   std::int32_t max_length = 0;  // as far as model, option and KV cache reach
-  MemoryLedger memory;
+  std::vector<MemoryLedger::Part> memory;
   std::string gemm;  // which code multiplies
 };
 

@@ -67,10 +67,12 @@ DeviceView Sampler::last_tokens() const {
   return last_tokens_.view(Dtype::kI32, {config_.num_rows});
 }
 
-std::int64_t Sampler::num_bytes() const {
-  return last_tokens_.num_bytes() + penalty_counts_.num_bytes() + raw_logits_.num_bytes() +
-         tokens_.num_bytes() + flags_.num_bytes() + chosen_logprobs_.num_bytes() +
-         top_ids_.num_bytes() + top_logprobs_.num_bytes();
+std::int64_t Sampler::bytes_of(const SamplerConfig& config) {
+  constexpr std::int64_t kWord = 4;
+  const std::int64_t by_vocabulary = 2 * std::int64_t{config.vocab_size};  // counts, raw logits
+  const std::int64_t by_alternative = 2 * std::int64_t{config.max_top_logprobs};
+  constexpr std::int64_t kByRow = 4;  // last token, token, flag, log-probability
+  return config.num_rows * (by_vocabulary + by_alternative + kByRow) * kWord;
 }
 
 void Sampler::enqueue_prompt_counts(const StepContext& context,

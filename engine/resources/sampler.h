@@ -50,7 +50,8 @@ class Sampler final : public Resource {
 
   /// (R) i32: the token each row sampled last.
   [[nodiscard]] DeviceView last_tokens() const;
-  [[nodiscard]] std::int64_t num_bytes() const;
+  /// Device memory of a sampler.
+  [[nodiscard]] static std::int64_t bytes_of(const SamplerConfig& config);
 
  private:
   /// What the lanes of a step ask for, found in the one pass over them: what nobody asks for costs nothing more.
