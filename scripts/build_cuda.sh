@@ -10,7 +10,10 @@ if ! command -v nvcc >/dev/null; then
 fi
 case "${1:-}" in
   '') build=build/cuda-release; options=() ;;
-  --check) build=build/cuda-check; options=(-DCMAKE_CXX_FLAGS_RELWITHDEBINFO=-O0 -DCMAKE_UNITY_BUILD=ON) ;;
+  --check)
+    build=build/cuda-check
+    options=(-DCMAKE_CXX_FLAGS_RELWITHDEBINFO=-O0 -DRIGEL_TEST_OPTIMISATION=-O0 -DCMAKE_UNITY_BUILD=ON)
+    ;;
   *) echo "usage: $0 [--check]" >&2; exit 2 ;;
 esac
 log=$build/build.log

@@ -14,7 +14,7 @@ cd "$(dirname "$0")/.."
 BUDGET_S=470
 BUNDLE_BYTES=$((60 * 1000 * 1000))
 BUNDLE=build/gpu-bundle
-DEVICE_ROOMS=(tensor kernels engine worker)
+DEVICE_ROOMS=(tensor kernels graphs engine worker)
 BENCHMARKS=(bench_gemm bench_attention)
 REFERENCE_MODEL=SmolLM2-135M-Instruct.Q4_1.gguf
 
