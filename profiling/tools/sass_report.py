@@ -2,7 +2,7 @@
 """What nvcc made of the kernels for sm_90: a row a kernel, read from the program's machine code. Needs no GPU.
 
 usage: sass_report.py [FILE...] [--markdown] [--check] [--all]
-FILE: programs, object files or static libraries (default: build/cuda-release/rigel).
+FILE: programs, object files or static libraries (default: build/cuda-release/kernels/librigel_kernels.a, every kernel there is).
 --check     fails where a memory-bound kernel lacks 16-byte accesses, or any kernel uses local memory
 --all       the instantiations for ragged and unaligned rows too
 """
@@ -18,7 +18,7 @@ import sass
 from cuda_binutils import find_binutils
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-DEFAULT_FILE = ROOT / "build" / "cuda-release" / "rigel"
+DEFAULT_FILE = ROOT / "build" / "cuda-release" / "kernels" / "librigel_kernels.a"
 CACHE = ROOT / "build" / "cuda-binutils"
 
 # A multiprocessor of sm_90 (CUDA C++ Programming Guide, "Compute Capabilities"; allocation units from NVIDIA's occupancy
