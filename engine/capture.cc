@@ -2,7 +2,6 @@
 
 #include "engine/contract/engine_inputs.h"
 #include "engine/engine.h"
-#include "tensor/copy.h"
 #include "tensor/error.h"
 
 #include <algorithm>
@@ -25,10 +24,12 @@ std::vector<std::int32_t> numbers_of(const std::vector<WalkId>& walks, WalkId wi
 }  // namespace
 
 StepCaptures::StepCaptures(StreamRef stream, NodeSubmodule& submodule, StepRunner& resources,
-                           const GraphCatalog& catalog, const CaptureOptions& options)
+                           ResultRing& results, const GraphCatalog& catalog,
+                           const CaptureOptions& options)
     : stream_(stream),
       submodule_(submodule),
       resources_(resources),
+      results_(results),
       runner_(stream, options.num_slots),
       scratch_(static_cast<std::size_t>(options.staging_bytes)),
       context_(stream) {
@@ -44,7 +45,6 @@ StepCaptures::StepCaptures(StreamRef stream, NodeSubmodule& submodule, StepRunne
   for (std::int32_t slot = 0; slot < options.num_slots; ++slot) {
     slots_.push_back(
         {.staging = std::make_unique<StepStaging>(stream.device(), options.staging_bytes),
-         .rows = PinnedBuffer(stream.device(), options.row_bytes),
          .lease = {}});
   }
 }
@@ -58,14 +58,14 @@ void StepCaptures::add_buckets(const BatchedGraphConfig& config) {
                  .key = config.key.number()},
                 BucketKind::kBatched, aliases);
     buckets_.push_back(
-        {.row = config.row, .key = config.key, .rows = {}, .row_offsets = {}, .row_lanes = {}});
+        {.row = config.row, .key = config.key, .rows = {}, .stop_lanes = {}, .row_lanes = {}});
   }
 }
 
 std::int64_t StepCaptures::num_bytes() const {
   std::int64_t total = runner_.num_bytes();
   for (const Slot& slot : slots_) {
-    total += slot.staging->capacity_bytes();  // the row blocks are the host's
+    total += slot.staging->capacity_bytes();
   }
   return total;
 }
@@ -125,15 +125,16 @@ void StepCaptures::replay(const SlotLease& lease, const ModelInputsFromEngine& i
     }
   }
   const auto all_rows = static_cast<std::int64_t>(bucket.row_lanes.size());
-  for (std::size_t index = 0; index < bucket.rows.size(); ++index) {
-    const BatchedModelOutput::RowOutput& output = bucket.rows[index];
+  for (const BatchedModelOutput::RowOutput& output : bucket.rows) {
     const bool is_by_row = output.rows.rank() > 0 && output.rows.dim(0) == all_rows;
-    const ConstDeviceView rows = is_by_row ? output.rows.slice(0, 0, num_rows) : output.rows;
-    ConstHostView host_rows;
-    if (const std::int64_t offset = bucket.row_offsets[index]; offset != kNotTaken) {
-      host_rows = slot.rows.view(rows.dtype(), rows.shape(), offset);
-    }
-    outputs.add_rows(output.signal, rows, host_rows);
+    outputs.add_rows(output.signal, is_by_row ? output.rows.slice(0, 0, num_rows) : output.rows,
+                     output.place);
+  }
+  if (bucket.stop_lanes) {
+    StopLanes lanes = *bucket.stop_lanes;
+    lanes.test.rows = lanes.test.rows.slice(0, 0, num_rows);
+    lanes.test.tokens = lanes.test.tokens.slice(0, 0, num_rows);
+    outputs.set_stop_lanes(lanes);
   }
 }
 
@@ -143,13 +144,15 @@ void StepCaptures::release(const SlotLease& lease) noexcept {
 }
 
 void StepCaptures::prepare(std::size_t bucket, std::int32_t slot) {
+  resources_.clear_preplan();  // its columns may be in this slot's staging
   captured_bucket_ = bucket;
   capture_lease_ = lease_of({bucket, slot});
   context_.reset();
   step_.reset();
   outputs_.reset();
-  context_.staging = slots_[static_cast<std::size_t>(slot)].staging.get();
-  context_.staging->reset(scratch_.data());
+  StepStaging& staging = *slots_[static_cast<std::size_t>(slot)].staging;
+  staging.reset(scratch_.data());
+  context_.begin_columns(staging);
   context_.slot = slot;
   BatchColumns nobody;
   nobody.walk = capture_lease_.bucket.walk;
@@ -179,8 +182,8 @@ void StepCaptures::enqueue() {
                                      .captured = true};
   submodule_.forward(inputs, outputs_);
   check_outputs();
-  take_outputs(buckets_[captured_bucket_],
-               enqueue_row_copies(slots_[static_cast<std::size_t>(capture_lease_.slot)].rows));
+  results_.capture(stream_, outputs_, context_.step_number);
+  take_outputs(buckets_[captured_bucket_]);
 }
 
 void StepCaptures::check_outputs() const {
@@ -191,26 +194,8 @@ void StepCaptures::check_outputs() const {
               static_cast<int>(capture_lease_.bucket.walk));
 }
 
-/// Places of the row outputs in the slot's row block, and the copies there.
-std::vector<std::int64_t> StepCaptures::enqueue_row_copies(const PinnedBuffer& target) const {
-  constexpr std::int64_t kAlignment = 64;
-  std::vector<std::int64_t> offsets;
-  std::int64_t used = 0;
-  for (const BatchedModelOutput::RowOutput& output : outputs_.row_outputs()) {
-    const std::int64_t num_bytes = output.rows.num_bytes();
-    if (used + num_bytes > target.num_bytes()) {
-      offsets.push_back(kNotTaken);
-      continue;
-    }
-    copy(stream_, target.view(output.rows.dtype(), output.rows.shape(), used), output.rows);
-    offsets.push_back(used);
-    used += (num_bytes + kAlignment - 1) / kAlignment * kAlignment;
-  }
-  return offsets;
-}
-
 /// The lane of a row is found by its handle: lane i of a capture is padding of row -1 - i.
-void StepCaptures::take_outputs(Bucket& bucket, std::vector<std::int64_t> row_offsets) {
+void StepCaptures::take_outputs(Bucket& bucket) {
   std::vector<std::int32_t> lanes;
   for (const RequestHandle handle : outputs_.row_handles()) {
     lanes.push_back(-1 - handle.row);
@@ -220,15 +205,20 @@ void StepCaptures::take_outputs(Bucket& bucket, std::vector<std::int64_t> row_of
               capture_lease_.bucket.num_lanes);
   if (capture_lease_.slot == 0) {
     bucket.rows.assign(outputs_.row_outputs().begin(), outputs_.row_outputs().end());
-    bucket.row_offsets = std::move(row_offsets);
+    if (const StopLanes* const stop_lanes = outputs_.stop_lanes()) {
+      bucket.stop_lanes = *stop_lanes;
+    }
     bucket.row_lanes = std::move(lanes);
     bucket.layout = context_.staging->layout();
     return;
   }
-  RIGEL_CHECK(bucket.row_lanes == lanes && bucket.row_offsets == row_offsets &&
-                  bucket.layout == context_.staging->layout(),
-              "slot {} of {} lanes was captured with other columns or rows than slot 0",
-              capture_lease_.slot, capture_lease_.bucket.num_lanes);
+  const bool same_places = std::ranges::equal(bucket.rows, outputs_.row_outputs(), {},
+                                              &BatchedModelOutput::RowOutput::place,
+                                              &BatchedModelOutput::RowOutput::place);
+  RIGEL_CHECK(
+      bucket.row_lanes == lanes && same_places && bucket.layout == context_.staging->layout(),
+      "slot {} of {} lanes was captured with other columns or rows than slot 0",
+      capture_lease_.slot, capture_lease_.bucket.num_lanes);
 }
 
 void StepCaptures::reset() noexcept {

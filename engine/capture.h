@@ -4,11 +4,11 @@
 #include "engine/contract/submodule.h"
 #include "engine/graph_catalog.h"
 #include "engine/padded_batch.h"
+#include "engine/result_ring.h"
 #include "engine/staging.h"
 #include "engine/step_context.h"
 #include "engine/step_runner.h"
 #include "graphs/graph_runner.h"
-#include "tensor/buffer.h"
 
 #include <cstddef>
 #include <cstdint>
@@ -21,13 +21,11 @@ namespace rigel {
 struct CaptureOptions {
   std::int32_t num_slots = 2;      // double buffers; at least as many as steps in flight
   std::int64_t staging_bytes = 0;  // of the columns of the largest captured step
-  std::int64_t row_bytes =
-      0;  // of its row outputs, which a replay takes to the host; more are copied by themselves
 };
 
-/// The captured steps of one node: the copy of the staged columns, all that the submodule's forward enqueues, and the copies of
-/// its row outputs to the host. So a step is two driver calls, the replay and its event. A slot's columns and rows lie at the
-/// same addresses in every bucket, so all buckets share one staging block and one row block a slot.
+/// The captured steps of one node: the copy of the staged columns, all that the submodule's forward enqueues, and the stop copy
+/// that takes its row outputs to the host. So a step is two driver calls, the replay and its event. A slot's columns lie at the
+/// same addresses in every bucket, so all buckets share one staging block a slot; results go where the step's number says.
 ///
 /// A bucket is captured over padding lanes alone, planned like any step under a lease; so nothing of a request is touched, and
 /// resources give what varies in size its fixed place. Thread: worker.
@@ -35,7 +33,7 @@ class StepCaptures final : public CapturedSteps, private CaptureClient {
  public:
   /// Everything given outlives it. Throws CheckError for fewer slots than steps in flight.
   StepCaptures(StreamRef stream, NodeSubmodule& submodule, StepRunner& resources,
-               const GraphCatalog& catalog, const CaptureOptions& options);
+               ResultRing& results, const GraphCatalog& catalog, const CaptureOptions& options);
 
   /// Captures what is left. A bucket that cannot be captured is a failure of its own; see runner().failures().
   void capture_all() { runner_.capture_all(*this); }
@@ -55,22 +53,18 @@ class StepCaptures final : public CapturedSteps, private CaptureClient {
   void release(const SlotLease& lease) noexcept override;
 
  private:
-  static constexpr std::int64_t kNotTaken = -1;
-
   /// What replays of a bucket give, as its captures gave it. Addresses on the device are the same in all slots.
   struct Bucket {
     std::shared_ptr<const NodeInputs> row;  // of every lane
     CgKey key;
     std::vector<BatchedModelOutput::RowOutput> rows;
-    std::vector<std::int64_t>
-        row_offsets;  // of each of `rows` in a slot's row block; kNotTaken: it is not there
+    std::optional<StopLanes> stop_lanes;
     std::vector<std::int32_t> row_lanes;  // the lane that row i belongs to
     std::uint64_t layout = 0;             // of the staged columns
   };
-  /// A slot's columns and rows, and its lease.
+  /// A slot's columns and its lease.
   struct Slot {
     std::unique_ptr<StepStaging> staging;
-    PinnedBuffer rows;
     GraphLease lease;
     bool is_used = false;  // since it was leased
   };
@@ -81,8 +75,7 @@ class StepCaptures final : public CapturedSteps, private CaptureClient {
   }
   [[nodiscard]] SlotLease lease_of(const GraphLease& lease) const;
   void check_outputs() const;
-  [[nodiscard]] std::vector<std::int64_t> enqueue_row_copies(const PinnedBuffer& target) const;
-  void take_outputs(Bucket& bucket, std::vector<std::int64_t> row_offsets);
+  void take_outputs(Bucket& bucket);
 
   // CaptureClient
   void prepare(std::size_t bucket, std::int32_t slot) override;
@@ -92,6 +85,7 @@ class StepCaptures final : public CapturedSteps, private CaptureClient {
   StreamRef stream_;
   NodeSubmodule& submodule_;
   StepRunner& resources_;
+  ResultRing& results_;
   GraphRunner runner_;
   std::vector<Bucket> buckets_;
   std::vector<Slot> slots_;

@@ -19,6 +19,8 @@ struct BucketQuery {
   std::int32_t num_lanes = 0;
   std::int64_t num_tokens = 0;
   CgKey key;
+
+  friend bool operator==(const BucketQuery&, const BucketQuery&) = default;
 };
 
 /// The captured steps of a node, as the engine's step sees them. Thread: worker.

@@ -1,4 +1,5 @@
-// A node's life around its steps: load, requests, completion, stop checks. engine_launch.cc launches the steps.
+// A node's life around its steps: load, requests, completion, stop checks. engine_declare.cc and engine_launch.cc run the steps,
+// engine_preplan.cc plans them ahead.
 
 #include "engine/engine.h"
 
@@ -41,7 +42,8 @@ Engine::Engine(Device& device, std::unique_ptr<NodeSubmodule> submodule, NodeRes
       submodule_(std::move(submodule)),
       runner_(resources_),
       compute_dtype_(compute_dtype_of(*submodule_, config.dtype)),
-      host_rows_(device) {
+      results_(device, config.result_bytes),
+      preplans_(config.preplan) {
   const Device* wanted = submodule_->get_device();
   RIGEL_CHECK(wanted == nullptr || wanted == &device,
               "the submodule's parameters are on another device than its engine, {}",
@@ -67,8 +69,8 @@ Engine::~Engine() {
 StepCaptures& Engine::capture_steps(const CaptureOptions& options) {
   RIGEL_CHECK(captures_ == nullptr,
               "the steps of a node are captured once, got a second call of {}", "capture_steps");
-  captures_ =
-      std::make_unique<StepCaptures>(stream_, *submodule_, runner_, *graph_catalog_, options);
+  captures_ = std::make_unique<StepCaptures>(stream_, *submodule_, runner_, results_,
+                                             *graph_catalog_, options);
   captured_ = captures_.get();
   return *captures_;
 }
@@ -82,6 +84,7 @@ void Engine::add_request(const RequestInfo& info) {
 }
 
 void Engine::remove_request(RequestHandle handle) {
+  drop_preplan_of(handle);
   for (Resource* resource : runner_.order()) {
     resource->remove_request(handle, last_touch(handle));
     resource->collect(last_completed());
@@ -95,6 +98,7 @@ void Engine::remove_request(RequestHandle handle) {
 }
 
 void Engine::restart_request(RequestHandle handle) {
+  drop_preplan_of(handle);
   for (Resource* resource : runner_.order()) {
     resource->restart_request(handle, last_touch(handle));
     resource->collect(last_completed());
@@ -102,6 +106,7 @@ void Engine::restart_request(RequestHandle handle) {
 }
 
 bool Engine::offload_request(RequestHandle handle) {
+  drop_preplan_of(handle);
   return runner_.offload(handle, stream_, last_launched());
 }
 
@@ -128,8 +133,7 @@ HostRows Engine::complete() {
   }
   enter(StepPhase::kSettle);
   const Epoch epoch = end_step(slot);
-  host_rows_.settle(epoch);
-  return host_rows_.rows(epoch);
+  return results_.rows(epoch);
 }
 
 Epoch Engine::end_step(Slot& slot) {

@@ -5,12 +5,12 @@
 #include "engine/contract/submodule.h"
 #include "engine/executing_batch.h"
 #include "engine/graph_catalog.h"
-#include "engine/host_row_ring.h"
 #include "engine/lifetime.h"
 #include "engine/output_collector.h"
 #include "engine/padded_batch.h"
 #include "engine/request_failures.h"
 #include "engine/resource.h"
+#include "engine/result_ring.h"
 #include "engine/step_clock.h"
 #include "engine/step_context.h"
 #include "engine/step_runner.h"
@@ -29,9 +29,20 @@ namespace rigel {
 
 struct EngineConfig {
   std::int64_t staging_bytes = 0;  // of one step's columns, over all its lanes
+  /// Of one step's row outputs and records that one launch takes to the host; more are copied by themselves.
+  std::int64_t result_bytes = 16 * 1024;
   std::optional<StreamRef> stream =
       std::nullopt;  // shared by the engines of a worker, which it outlives; none: its own
   Dtype dtype = Dtype::kBf16;  // of activations, where the submodule has no compute dtype
+  bool preplan = true;         // plan a step ahead where somebody says which
+};
+
+/// Steps that were planned ahead, and what became of them.
+struct PreplanCounts {
+  std::uint64_t planned = 0;
+  std::uint64_t promoted = 0;  // launched as they were planned
+  std::uint64_t dropped = 0;   // another step came, or a request of theirs has changed
+  std::uint64_t refused = 0;   // not admitted, so never planned
 };
 
 /// Runs the steps of a node: prepare, lease, declare, admit, plan, launch, commit, collect, and later the completion. It
@@ -63,7 +74,10 @@ class Engine {
   [[nodiscard]] StepCaptures* captures() { return captures_.get(); }
   [[nodiscard]] const StepCaptures* captures() const { return captures_.get(); }
   /// Captured steps from elsewhere, used from the next launch on; they outlive the engine's last step. Null: all are eager.
-  void set_captured_steps(CapturedSteps* captured) { captured_ = captured; }
+  void set_captured_steps(CapturedSteps* captured) {
+    drop_preplan();
+    captured_ = captured;
+  }
 
   /// Opens a request's state in every resource of the node and in its submodule.
   void add_request(const RequestInfo& info);
@@ -87,6 +101,14 @@ class Engine {
   /// has failed; CheckError: the batch is empty or above max_batch_size; DeviceError: the device has failed. At most
   /// kMaxInFlight steps may be in flight.
   [[nodiscard]] AdmitOutcome launch(const ExecutingBatch& batch);
+
+  /// Plans `batch`, the step that is expected next, while the device runs what was launched: leases a slot, declares, admits and
+  /// plans into the slot's staging. The next launch takes that over where its lanes are the same, and drops it first where
+  /// not; so does whatever ends, restarts or moves one of its requests. The batch may go away meanwhile. False: nothing is planned
+  /// ahead (it would run eagerly, is refused, fails, or plans ahead are off); always right, only later. Throws like launch for
+  /// a batch that cannot be, and DeviceError.
+  bool preplan(const ExecutingBatch& batch);
+  [[nodiscard]] const PreplanCounts& preplan_counts() const { return preplan_counts_; }
 
   /// Waits for the oldest step in flight and gives its rows; memory that waited for it is free again. Throws DeviceError where
   /// the device has failed; the step has ended then, too.
@@ -160,9 +182,18 @@ class Engine {
       clock_->enter(phase);
     }
   }
+  /// What a batch asks of the captures; neither: its walk has none.
+  struct BucketChoice {
+    std::optional<BucketQuery> query;
+    std::optional<GraphMissReason> miss;
+  };
+
   void check_batch(const ExecutingBatch& batch) const;
+  [[nodiscard]] BucketChoice choose_bucket(const BatchColumns& batch) const;
   [[nodiscard]] std::optional<SlotLease> lease_slot(const BatchColumns& batch);
   void begin_drive(std::size_t index, const BatchColumns& lanes);
+  void begin_columns(Drive& drive);
+  [[nodiscard]] std::optional<GraphMissReason> declare_leased(Drive& drive);
   void declare(Drive& drive);
   [[nodiscard]] AdmitOutcome launch_drives(std::span<Drive> drives, const BatchColumns& lanes,
                                            Slot& slot);
@@ -170,6 +201,12 @@ class Engine {
   void enqueue_forward(Drive& drive, BatchedModelOutput& outputs);
   void run_drives(std::span<Drive> drives, const BatchColumns& lanes, Slot& slot);
   void release_lease() noexcept;
+  [[nodiscard]] bool plan_ahead(Drive& drive);
+  [[nodiscard]] bool is_planned_ahead(const BatchColumns& lanes) const;
+  void drop_preplan();
+  void drop_staged(Drive& drive);
+  void drop_preplan_of(RequestHandle handle);
+  void give_up_lease();
   Epoch end_step(Slot& slot);
   void check_stop_apart(std::span<const RequestView> requests, const HostRows& rows);
 
@@ -183,12 +220,17 @@ class Engine {
   Dtype compute_dtype_;
   std::unique_ptr<StepCaptures> captures_;
   CapturedSteps* captured_ = nullptr;
-  std::optional<SlotLease> lease_;  // of the step that is being launched
+  std::optional<SlotLease> lease_;  // of the step that is being launched, or is planned ahead
   PaddedBatch padded_;
   GraphMisses misses_;
   std::array<std::unique_ptr<Slot>, kMaxInFlight> slots_;
-  HostRowRing host_rows_;
+  ResultRing results_;
   std::vector<Drive> drives_;
+  bool preplans_;
+  bool planned_ahead_ = false;  // what lease_ and the first drive hold
+  BucketQuery ahead_query_;
+  std::vector<RequestHandle> ahead_handles_;
+  PreplanCounts preplan_counts_;
   BatchedModelOutput lane_outputs_;  // of one of several drives
   OutputCollector collector_;
   RequestFailures failures_;

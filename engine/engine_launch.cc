@@ -1,23 +1,16 @@
-// From a prepared batch to a launched step: lease, declare, admit, plan, preprocess, forward, commit, collect.
+// From a prepared batch to a launched step: admit, plan, preprocess, forward, commit, collect. engine_declare.cc leases and
+// declares.
 
 #include "engine/engine.h"
 #include "tensor/error.h"
 #include "tensor/trace.h"
 
 #include <limits>
-#include <numeric>
+#include <utility>
 
 namespace rigel {
 
 namespace {
-
-std::int64_t num_tokens_of(const BatchColumns& batch) {
-  std::int64_t num_tokens = 0;
-  for (const NodeInputs* row : batch.inputs) {
-    num_tokens += row->input_seq_len;
-  }
-  return num_tokens;
-}
 
 BatchColumns lane_of(const BatchColumns& batch, std::size_t lane) {
   return {batch.walk,
@@ -36,12 +29,15 @@ AdmitOutcome Engine::launch(const ExecutingBatch& batch) {
   enter(StepPhase::kDeclare);
   check_batch(batch);
   Slot& slot = slot_of(last_launched() + 1);
-  slot.staging.reset();
   slot.outputs.reset();
 
   const BatchColumns lanes = batch.columns();
   const bool batches = batch.size() == 1 || submodule_->can_batch(lanes);
-  lease_ = lease_slot(lanes);
+  if (!is_planned_ahead(lanes)) {
+    drop_preplan();
+    slot.staging.reset();
+    lease_ = lease_slot(lanes);
+  }
   std::size_t num_drives = 1;
   if (batches || lease_) {
     begin_drive(0, lanes);
@@ -53,9 +49,11 @@ AdmitOutcome Engine::launch(const ExecutingBatch& batch) {
   }
   try {
     const AdmitOutcome outcome = launch_drives({drives_.data(), num_drives}, lanes, slot);
+    drop_preplan();  // of a step that was refused
     release_lease();
     return outcome;
   } catch (...) {
+    drop_preplan();
     release_lease();
     throw;
   }
@@ -72,34 +70,6 @@ void Engine::check_batch(const ExecutingBatch& batch) const {
   }
 }
 
-std::optional<SlotLease> Engine::lease_slot(const BatchColumns& batch) {
-  if (captured_ == nullptr || !graph_catalog_->replays(batch.walk)) {
-    return std::nullopt;
-  }
-  if (!submodule_->can_use_cuda_graphs(batch)) {
-    misses_.add(batch.walk, GraphMissReason::kDeclined);
-    return std::nullopt;
-  }
-  const CgKey key = submodule_->cg_key_info(batch);
-  if (!key.has_bucket()) {
-    misses_.add(batch.walk, GraphMissReason::kNoBucket);
-    return std::nullopt;
-  }
-  std::optional<SlotLease> lease = captured_->lease(
-      {batch.walk, static_cast<std::int32_t>(batch.handles.size()), num_tokens_of(batch), key});
-  if (!lease) {
-    misses_.add(batch.walk, GraphMissReason::kNotCaptured);
-  }
-  return lease;
-}
-
-void Engine::release_lease() noexcept {
-  if (lease_) {
-    captured_->release(*lease_);
-    lease_.reset();
-  }
-}
-
 void Engine::begin_drive(std::size_t index, const BatchColumns& lanes) {
   while (drives_.size() <= index) {
     drives_.emplace_back(stream_);
@@ -109,42 +79,14 @@ void Engine::begin_drive(std::size_t index, const BatchColumns& lanes) {
   drive.context.epoch = last_launched() + 1;
 }
 
-/// Lets the submodule declare the drive: over the lanes of the leased capture first, and without a lease where it then
-/// declares what the capture was not made for.
-void Engine::declare(Drive& drive) {
-  drive.context.reset();
-  drive.step.reset();
-  drive.context.batch = drive.lanes;
-  drive.context.staging = &slot_of(drive.context.epoch).staging;
-  drive.context.slot = 0;
-  if (lease_) {
-    if (StepStaging* const staging = captured_->staging(*lease_)) {
-      drive.context.staging = staging;
-    }
-    drive.context.slot = lease_->slot;
-    drive.context.batch =
-        padded_.pad(drive.lanes, lease_->bucket.num_lanes, captured_->padding_row(*lease_));
-    drive.context.batch.slot_lease = &*lease_;
-  }
-  drive.context.num_tokens = num_tokens_of(drive.context.batch);
-  drive.declares = submodule_->declare_step(drive.context.batch, drive.step);
-  if (!lease_ || !drive.declares) {
-    return;
-  }
-  const bool has_key = drive.step.cg_key_info == lease_->bucket.key;
-  if (!has_key || !runner_.fits_capture(drive.step, drive.context)) {
-    misses_.add(drive.lanes.walk,
-                has_key ? GraphMissReason::kOverflow : GraphMissReason::kKeyMismatch);
-    release_lease();
-    declare(drive);
-  }
-}
-
 AdmitOutcome Engine::launch_drives(std::span<Drive> drives, const BatchColumns& lanes, Slot& slot) {
   // Everything is admitted before anything runs, so that a refusal costs nothing and nothing runs twice.
   for (Drive& drive : drives) {
     enter(StepPhase::kDeclare);
     declare(drive);
+    if (planned_ahead_ && !(drive.declares && runner_.keep_staged(drive.step, drive.context))) {
+      drop_staged(drive);
+    }
     if (drive.declares) {
       enter(StepPhase::kAdmit);
       if (const AdmitOutcome outcome = runner_.admit(drive.step, drive.context); !outcome.ok()) {
@@ -158,7 +100,7 @@ AdmitOutcome Engine::launch_drives(std::span<Drive> drives, const BatchColumns& 
 
 void Engine::run_drives(std::span<Drive> drives, const BatchColumns& lanes, Slot& slot) {
   const Epoch epoch = last_launched() + 1;
-  host_rows_.begin(epoch, static_cast<std::int64_t>(drives.size()));
+  results_.begin(epoch, static_cast<std::int64_t>(drives.size()));
   try {
     for (Drive& drive : drives) {
       launch_drive(drive, lanes, slot);
@@ -172,7 +114,7 @@ void Engine::run_drives(std::span<Drive> drives, const BatchColumns& lanes, Slot
     }
   } catch (...) {
     if (last_launched() == epoch) {
-      host_rows_.begin(epoch, 0);
+      results_.begin(epoch, 0);
       slot.completed.record(stream_);
     }
     throw;
@@ -184,6 +126,9 @@ void Engine::launch_drive(Drive& drive, const BatchColumns& lanes, Slot& slot) {
   if (drive.declares) {
     enter(StepPhase::kPlan);
     runner_.plan(drive.step, drive.context);
+    if (std::exchange(planned_ahead_, false)) {
+      ++preplan_counts_.promoted;
+    }
   }
   enter(StepPhase::kSplice);
   submodule_->preprocess(drive.context.batch, drive.context);
@@ -218,7 +163,7 @@ void Engine::enqueue_forward(Drive& drive, BatchedModelOutput& outputs) {
     runner_.commit(drive.step, drive.context);
   }
   enter(StepPhase::kLaunch);
-  host_rows_.stage(stream_, outputs);
+  results_.stage(stream_, outputs, drive.context.step_number);
   collector_.collect(*submodule_, drive.lanes, outputs, failures_);
 }
 

@@ -1,72 +1,91 @@
 #pragma once
 
-#include "engine/contract/ids.h"
-#include "kernels/stop_params.h"
+#include "engine/contract/batched_output.h"
+#include "engine/contract/host_rows.h"
+#include "kernels/stop.h"
 #include "tensor/buffer.h"
 #include "tensor/device.h"
+#include "tensor/stream.h"
 
 #include <array>
-#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <vector>
 
 namespace rigel {
 
-/// What a step gave, by lane. Records of padding lanes hold nothing and must not be read.
-struct ResultRows {
-  std::span<const RequestHandle> handles;
-  std::span<const kernels::StepRecord> records;
-
-  /// The record of a request, whatever has happened to the batch since; null where it did not run. `hint` is a lane to look
-  /// at first: walking requests in lane order finds each at once.
-  [[nodiscard]] const kernels::StepRecord* find(RequestHandle handle, std::size_t hint = 0) const;
-};
-
-/// Pinned memory for the records that stop_copy makes of the last few steps: row, token and stop flags of each lane, where the
-/// host can read them as soon as the device has written them. Other row outputs go by HostRowRing. Thread: worker.
+/// Pinned memory for what the last few steps gave by row: their row outputs, stop buffers and the records of their stop
+/// tests, where the host reads them once the step has completed. A step's rows stay intact while later steps bring theirs.
+///
+/// One launch behind the forward (kernels::stop_copy) brings all that is narrow and fits the step's entry; the rest is copied
+/// by itself. That launch finds the entry by the step's number, so a captured one serves every step. Thread: worker.
 class ResultRing {
  public:
-  /// Steps whose records are alive at a time: those in flight and the one being processed, with room to spare.
+  /// Steps whose rows are alive at a time: those in flight and the one being processed, with room to spare.
   static constexpr std::uint64_t kNumEntries = 4;
 
-  ResultRing(Device& device, std::int64_t max_lanes);
+  /// `entry_bytes`: of one step's rows that go by the launch.
+  ResultRing(Device& device, std::int64_t entry_bytes);
 
-  /// Opens the entry of a step that is about to be launched. `lanes`: who samples, in order; padding where no record will
-  /// come (a padding lane, or a token that is thrown away). Throws CheckError while the step kNumEntries before is still open.
-  void open(Epoch step, std::span<const RequestHandle> lanes);
+  /// Starts the rows of step `epoch`, which runs `num_forwards` forwards; those of step `epoch - kNumEntries` are gone.
+  void begin(Epoch epoch, std::int64_t num_forwards);
+  /// Enqueues the way to the host of a forward's row outputs, stop buffers and records, right behind it: what lies at one
+  /// address travels once, and what a replayed forward has taken there itself (it has a place) not at all. The rows are valid
+  /// once an event recorded after this has fired. `step`: see kernels::ResultPlace.
+  ///
+  /// Several forwards of a step have one lane each, and their rows follow each other; a forward that gives no row under a
+  /// signal leaves a row that must not be read. Throws CheckError, naming the signal, where their rows differ in type or
+  /// shape. Grows its memory where the step needs more.
+  void stage(StreamRef stream, const BatchedModelOutput& outputs, const ConstDeviceView& step);
+  /// Enqueues the launch alone, for a forward that is being captured, and notes in `outputs` the places where each replay's
+  /// rows will lie in its step's entry.
+  void capture(StreamRef stream, BatchedModelOutput& outputs, const ConstDeviceView& step);
 
-  /// Where the step's stop_copy writes: (kNumEntries, max_lanes, kStepRecordWords) i64. The same for every step, so a
-  /// captured launch serves all.
-  [[nodiscard]] DeviceView device_records() const;
-
-  /// Whether all records of an open step have arrived. Neither blocks nor calls the driver. Throws CheckError for a record of
-  /// another request than the lane's. Cost: a load for each record that has come since the last call.
-  [[nodiscard]] bool poll(Epoch step);
-
-  /// The records of a step that has arrived; valid until it is closed.
-  [[nodiscard]] ResultRows rows(Epoch step) const;
-
-  /// The reader is done with a step, or its work will never run. Its place may be used again.
-  void close(Epoch step);
+  /// The rows of step `epoch`, which has completed. Throws CheckError where they were overwritten, and where the device recorded
+  /// another step's or another request's results.
+  [[nodiscard]] HostRows rows(Epoch epoch) const;
 
  private:
+  /// Memory beside the ring that is handed out from its begin; full blocks stay, so that copies in flight keep their target.
+  struct Block {
+    PinnedBuffer memory;
+    std::int64_t used = 0;
+  };
+  /// Where rows of a signal go.
+  struct Target {
+    HostView rows;
+    std::int64_t place = kNoPlace;      // in the entry; kNoPlace: they are copied
+    const std::byte* source = nullptr;  // what the forward being staged has there
+  };
   struct Entry {
-    Epoch step = 0;
-    bool is_open = false;
-    std::size_t num_arrived = 0;  // lanes from the first one on
+    Epoch epoch = 0;
+    std::int64_t num_forwards = 0;
+    std::int64_t used = 0;
+    std::vector<Block> blocks;
     std::vector<RequestHandle> handles;
+    std::vector<HostRows::Buffer> buffers;
+    std::vector<Target> targets;                   // of the buffers
+    std::span<const kernels::StepRecord> records;  // by handle; empty where nothing was tested
   };
 
-  [[nodiscard]] const Entry& entry_of(Epoch step) const;
-  [[nodiscard]] Entry& entry_of(Epoch step) {
-    return const_cast<Entry&>(static_cast<const ResultRing&>(*this).entry_of(step));
-  }
-  [[nodiscard]] std::span<kernels::StepRecord> records_of(Epoch step) const;
+  void stage_rows(StreamRef stream, Entry& entry, SignalId signal, const ConstDeviceView& rows,
+                  std::int64_t first_row);
+  [[nodiscard]] std::int64_t stage_records(Entry& entry, const StopLanes& lanes,
+                                           std::int64_t first_row);
+  void add_buffer(Entry& entry, SignalId signal, const Target& target);
+  [[nodiscard]] Target take(Entry& entry, const ConstDeviceView& rows, const Shape& shape);
+  [[nodiscard]] std::int64_t take_place(std::int64_t& used, std::int64_t num_bytes) const;
+  [[nodiscard]] bool can_launch(const ConstDeviceView& rows) const;
+  [[nodiscard]] HostView view(const Entry& entry, Dtype dtype, const Shape& shape,
+                              std::int64_t place) const;
+  [[nodiscard]] kernels::ResultPlace place_of(const ConstDeviceView& step) const;
 
-  std::int64_t max_lanes_;
-  PinnedBuffer records_;
+  Device* device_;
+  std::int64_t entry_bytes_;
+  PinnedBuffer memory_;  // (kNumEntries, entry_bytes)
   std::array<Entry, kNumEntries> entries_;
+  Epoch epoch_ = 0;                            // of the step whose rows are being staged
+  std::vector<kernels::StopBuffer> launched_;  // buffers of the launch that is being made
 };
 
 }  // namespace rigel

@@ -47,8 +47,14 @@ struct SamplerPlan {
   ConstDeviceView tracked_tokens;  // (n) i32: those tokens
 };
 
+/// Rows whose stop test begins with this step; undefined views where there are none.
+struct StopPlan {
+  ConstDeviceView rows;    // (n) i32
+  ConstDeviceView values;  // (n, kStopRowWords) i32, kernels::StopRow each
+};
+
 using PlanOutput = std::variant<std::monostate, KvPlan, PositionPlan, AttentionPlan,
-                                CrossAttentionPlan, SlotStatePlan, SamplerPlan>;
+                                CrossAttentionPlan, SlotStatePlan, SamplerPlan, StopPlan>;
 
 /// One step on its way through the resources and the forward.
 class StepContext {
@@ -60,6 +66,15 @@ class StepContext {
   StepStaging* staging = nullptr;
   BatchColumns batch;
   std::int64_t num_tokens = 0;
+  ConstDeviceView step_number;  // (1) i64: the epoch, known to the device
+
+  /// Starts the step's columns: the step's own number comes first. `staging` is reset already.
+  void begin_columns(StepStaging& columns) {
+    staging = &columns;
+    const auto number = columns.column<std::int64_t>(1);
+    number.host[0] = static_cast<std::int64_t>(epoch);
+    step_number = number.device;
+  }
 
   /// The stream that the step runs on.
   [[nodiscard]] StreamRef stream() const { return stream_; }

@@ -63,7 +63,7 @@ bool StepRunner::is_staged_step(const SubmoduleStep& step, const StepContext& co
   });
 }
 
-bool StepRunner::take_or_drop(const SubmoduleStep& step, const StepContext& context) {
+bool StepRunner::keep_staged(const SubmoduleStep& step, const StepContext& context) {
   if (stage_ == Stage::kNone) {
     return false;
   }

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <numeric>
+#include <string_view>
+#include <utility>
 
 namespace rigel {
 
@@ -27,7 +29,9 @@ StepRunner::StepRunner(const NodeResources& resources) {
 void StepRunner::sort(const NodeResources& resources) {
   std::vector<std::size_t> by_name(resources.size());
   std::iota(by_name.begin(), by_name.end(), std::size_t{0});
-  std::ranges::sort(by_name, {}, [&](std::size_t index) { return resources.name(index); });
+  std::ranges::sort(by_name, {}, [&](std::size_t index) {
+    return std::pair(!resources[index].supports_preplan(), std::string_view(resources.name(index)));
+  });
   for (std::size_t index : by_name) {
     for (const ResourceKey key : resources[index].depends_on()) {
       RIGEL_CHECK(static_cast<std::size_t>(key) < resources.size(),
@@ -75,7 +79,7 @@ bool StepRunner::fits_capture(const SubmoduleStep& step, const StepContext& cont
 
 AdmitOutcome StepRunner::admit(const SubmoduleStep& step, const StepContext& context) {
   check_keys(step);
-  const bool is_ahead = take_or_drop(step, context);
+  const bool is_ahead = keep_staged(step, context);
   for (Resource* resource : order_) {
     if (step.find(resource->key()) == nullptr || (is_ahead && resource->supports_preplan())) {
       continue;
@@ -89,7 +93,7 @@ AdmitOutcome StepRunner::admit(const SubmoduleStep& step, const StepContext& con
 }
 
 void StepRunner::plan(const SubmoduleStep& step, StepContext& context) {
-  const bool is_ahead = take_or_drop(step, context);
+  const bool is_ahead = keep_staged(step, context);
   if (is_ahead) {
     promote(context);
   }

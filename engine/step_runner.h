@@ -8,8 +8,8 @@
 
 namespace rigel {
 
-/// Drives a declared step through the resources of one node, in dependency order (alphabetical by name among equals, so that
-/// every rank sweeps alike). Thread: worker. A steady step allocates nothing.
+/// Drives a declared step through the resources of one node, in dependency order (among equals those that pre-plan first, so
+/// that a step's columns lie alike whether it was planned ahead or not, then by name, so that every rank sweeps alike). Thread: worker. A steady step allocates nothing.
 ///
 /// One step may be staged: admitted and planned while the device runs the one before. `admit` and `plan` of the same step
 /// then take over what is staged; of any other step they drop it first. Same means: walk, requests in order, slot, capture
@@ -36,6 +36,8 @@ class StepRunner {
   [[nodiscard]] AdmitOutcome pre_admit(const SubmoduleStep& step, const StepContext& context);
   /// `plan` of the step that pre_admit took. Its columns must stay in the staging until the step is planned or dropped.
   void pre_plan(const SubmoduleStep& step, StepContext& context);
+  /// Whether what is staged serves this step; it is dropped where not.
+  [[nodiscard]] bool keep_staged(const SubmoduleStep& step, const StepContext& context);
   [[nodiscard]] bool is_staged() const { return stage_ == Stage::kPlanned; }
   /// Drops what is staged, if anything is.
   void clear_preplan();
@@ -60,8 +62,6 @@ class StepRunner {
   void check_preplans(const NodeResources& resources) const;
   void check_keys(const SubmoduleStep& step) const;
   [[nodiscard]] bool is_staged_step(const SubmoduleStep& step, const StepContext& context) const;
-  /// Whether what is staged serves this step; drops it where not.
-  [[nodiscard]] bool take_or_drop(const SubmoduleStep& step, const StepContext& context);
   void promote(StepContext& context);
 
   std::vector<Resource*> order_;

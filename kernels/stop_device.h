@@ -1,29 +1,45 @@
 #pragma once
 
+#include "kernels/move_bytes_device.h"
 #include "kernels/stop_params.h"
 #include "simt/simt.h"
 
 namespace rigel::kernels {
 
-/// Grid: ceil(S / BLOCK). One thread a lane.
+/// Grid: ceil(rows / warps of a block), rows: of the longest buffer, or lanes. A warp a row, so that a row's bytes leave side
+/// by side: the ring lies across the bus.
 template <int BLOCK>
 __global__ void __launch_bounds__(BLOCK) stop_copy_kernel(StopCopyParams p) {
-  const int lane = static_cast<int>(blockIdx.x) * BLOCK + static_cast<int>(threadIdx.x);
-  if (lane >= p.num_lanes) {
+  constexpr int kWarps = BLOCK / 32;
+  const int index = static_cast<int>(blockIdx.x) * kWarps + static_cast<int>(threadIdx.x) / 32;
+  const int part = static_cast<int>(threadIdx.x) % 32;
+  const int row = index < p.num_lanes ? p.rows[index] : -1;
+  const bool is_real_lane = row >= 0 && row < p.num_rows;
+  const std::uint64_t step = static_cast<std::uint64_t>(*p.step);
+  std::byte* const entry =
+      p.ring +
+      static_cast<std::int64_t>(step % static_cast<unsigned>(p.num_entries)) * p.entry_bytes;
+  for (int number = 0; number < p.num_buffers; ++number) {
+    const StopBufferCopy buffer = p.buffers[number];
+    if (travels(buffer, index, p.num_lanes, is_real_lane)) {
+      const std::int64_t offset = static_cast<std::int64_t>(index) * buffer.row_bytes;
+      move_bytes(entry + buffer.offset_bytes + offset, buffer.source + offset, buffer.row_bytes,
+                 part, 32);
+    }
+  }
+  if (!is_real_lane) {
     return;
   }
-  const int row = p.rows[lane];
-  if (row < 0 || row >= p.num_rows) {
+  __syncwarp();  // the tag's release covers the rows that the other threads have moved
+  if (part != 0) {
     return;
   }
   const StopRow state = p.stop_rows[row];
-  const StepRecord record = step_record(state, row, p.tokens[lane], p.eos_ids, p.num_eos_ids);
+  const StepRecord record = step_record(state, row, p.tokens[index], p.eos_ids, p.num_eos_ids);
   p.stop_rows[row].num_generated = record.num_generated;
 
-  const std::uint64_t step = static_cast<std::uint64_t>(*p.step);
-  const std::int64_t entry = static_cast<std::int64_t>(step % static_cast<unsigned>(p.num_entries));
-  StepRecord* const target = p.ring + entry * p.max_lanes + lane;
-  // Few and wide writes: the ring lies across the bus.
+  StepRecord* const target = reinterpret_cast<StepRecord*>(entry + p.records_offset) + index;
+  // Few and wide writes.
   simt::st16(target, {{static_cast<std::uint32_t>(record.row), record.generation,
                        static_cast<std::uint32_t>(record.token), record.flags}});
   simt::st8(&target->num_generated, {{static_cast<std::uint32_t>(record.num_generated),

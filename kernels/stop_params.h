@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 namespace rigel::kernels {
@@ -49,19 +50,37 @@ struct alignas(16) StepRecord {
 inline constexpr int kStepRecordWords = 4;
 static_assert(sizeof(StepRecord) == kStepRecordWords * sizeof(std::int64_t));
 
+/// Rows of a static buffer that travel as they are.
+struct StopBufferCopy {
+  const std::byte* source;  // (num_rows, row_bytes)
+  std::int32_t row_bytes;
+  std::int32_t num_rows;
+  std::int32_t offset_bytes;  // of row 0 in the ring's entry
+};
+inline constexpr int kMaxStopBuffers = 8;
+
 struct StopCopyParams {
-  StepRecord* ring;             // (num_entries, max_lanes)
+  std::byte* ring;           // (num_entries, entry_bytes)
+  const std::int64_t* step;  // (1)
+  std::int64_t entry_bytes;
   StopRow* stop_rows;           // (num_rows)
   const std::int32_t* eos_ids;  // (num_eos_ids)
   const std::int32_t* rows;     // (num_lanes)
   const std::int32_t* tokens;   // (num_lanes)
-  const std::int64_t* step;     // (1)
+  StopBufferCopy buffers[kMaxStopBuffers];
+  std::int32_t num_buffers;
   std::int32_t num_entries;
-  std::int32_t max_lanes;
+  std::int32_t records_offset;  // of lane 0's record in the entry
   std::int32_t num_rows;
   std::int32_t num_eos_ids;
-  std::int32_t num_lanes;
+  std::int32_t num_lanes;  // that are tested; 0: rows travel and nobody stops
 };
+
+/// Whether row `index` of a buffer travels: not that of a padding lane, where the buffer's rows are those of lanes.
+static constexpr bool travels(const StopBufferCopy& buffer, std::int32_t index,
+                              std::int32_t num_lanes, bool is_real_lane) {
+  return index < buffer.num_rows && (buffer.num_rows != num_lanes || is_real_lane);
+}
 
 struct StopRowUpdateParams {
   StopRow* stop_rows;        // (num_rows)

@@ -91,6 +91,8 @@ void LanguageModel::bind_node_resources(const NodeResources& resources) {
   sampler_ = &resources.get<Sampler>("sampler");
   kv_key_ = kv_cache_->key();
   sampler_key_ = sampler_->key();
+  stops_ = &resources.get<StopTable>("stops");
+  stops_key_ = stops_->key();
   positions_key_ = resources.get<Positions>("positions").key();
   attention_key_ = resources.get<AttentionPlanner>("attention").key();
 }
@@ -129,6 +131,7 @@ void LanguageModel::forward(const ModelInputsFromEngine& inputs, BatchedModelOut
 
   enqueue_scores(step, context.batch, outputs);
   sampler_->enqueue_prompt_counts(context, ids);
+  stops_->enqueue_new_rows(context);
   const auto& lanes = context.plan<SamplerPlan>(sampler_key_);
   for (const SamplerStep::Lane& lane :
        std::get<SamplerStep>(*inputs.step->find(sampler_key_)).lanes) {
@@ -136,6 +139,8 @@ void LanguageModel::forward(const ModelInputsFromEngine& inputs, BatchedModelOut
   }
   if (lanes.num_lanes > 0) {
     sampler_->enqueue(context, enqueue_head(step, lanes.token_indices), outputs);
+    outputs.set_stop_lanes({.records = Names::kStopRecord,
+                            .test = stops_->test(context, outputs.rows(Names::kNewToken))});
   }
 }
 

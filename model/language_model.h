@@ -3,6 +3,7 @@
 #include "engine/contract/submodule.h"
 #include "engine/resources/kv_cache.h"
 #include "engine/resources/sampler.h"
+#include "engine/resources/stop_table.h"
 #include "kernels/gemm.h"
 #include "model/language_model_names.h"
 #include "model/model_config.h"
@@ -20,7 +21,7 @@ namespace rigel {
 /// A decoder-only transformer of the Llama kind as the node of a walk: prefill takes a prompt's tokens into the KV cache and
 /// samples after its last one, decode takes the token that each row sampled last. Both run in one step, decode lanes first.
 ///
-/// Resources it needs: "kv", "positions", "attention", "sampler".
+/// Resources it needs: "kv", "positions", "attention", "sampler", "stops".
 class LanguageModel final : public ArNodeSubmodule {
  public:
   /// `decode_batch_sizes`: of the captures of the decode walk, ascending; empty: nothing is captured.
@@ -29,7 +30,7 @@ class LanguageModel final : public ArNodeSubmodule {
                 std::vector<std::int32_t> decode_batch_sizes);
 
   [[nodiscard]] std::vector<std::string> get_node_resources() const override {
-    return {"kv", "positions", "attention", "sampler"};
+    return {"kv", "positions", "attention", "sampler", "stops"};
   }
   [[nodiscard]] const Device* get_device() const override { return &device_; }
   void bind_node_resources(const NodeResources& resources) override;
@@ -77,7 +78,6 @@ class LanguageModel final : public ArNodeSubmodule {
   [[nodiscard]] DeviceView enqueue_head(const Step& step, const ConstDeviceView& token_indices);
   void enqueue_scores(const Step& step, const BatchColumns& batch, BatchedModelOutput& outputs);
   [[nodiscard]] DeviceView last_logits_view(std::size_t num_prompts);
-  [[nodiscard]] bool stops_after(const RequestView& request, std::int32_t token) const;
 
   Device& device_;
   ModelConfig config_;
@@ -94,10 +94,12 @@ class LanguageModel final : public ArNodeSubmodule {
 
   KvCache* kv_cache_ = nullptr;
   Sampler* sampler_ = nullptr;
+  StopTable* stops_ = nullptr;
   ResourceKey kv_key_{};
   ResourceKey positions_key_{};
   ResourceKey attention_key_{};
   ResourceKey sampler_key_{};
+  ResourceKey stops_key_{};
 };
 
 }  // namespace rigel

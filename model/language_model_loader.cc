@@ -3,12 +3,14 @@
 #include "engine/resources/attention_planner.h"
 #include "engine/resources/positions.h"
 #include "engine/resources/sampler.h"
+#include "engine/resources/stop_table.h"
 #include "kernels/attention_params.h"
 #include "model/language_model.h"
 
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <span>
 #include <stdexcept>
 
 namespace rigel {
@@ -79,8 +81,14 @@ std::int64_t staging_bytes(const KvCacheConfig& kv, const LanguageModelOptions& 
          std::int64_t{kv.num_pages} * 3 * 4 + 64 * 1024;
 }
 
-/// A lane's row outputs: its token, its log-probability, and the alternatives with theirs.
-constexpr std::int64_t kCapturedRowBytes = 4 + 4 + std::int64_t{kMaxSampledLogprobs} * 8;
+/// A lane's row outputs: its token, its log-probability, the alternatives with theirs, and the record of its stop test.
+constexpr std::int64_t kResultBytesALane =
+    4 + 4 + std::int64_t{kMaxSampledLogprobs} * 8 + std::int64_t{sizeof(kernels::StepRecord)};
+
+/// The row outputs of the largest step but for scores; each begins at a multiple of 64 bytes.
+std::int64_t result_bytes(const LanguageModelOptions& options) {
+  return options.max_lanes * kResultBytesALane + 1024;
+}
 
 /// Columns of a captured decode step, whose parts are all there whatever its lanes ask for.
 std::int64_t captured_staging_bytes(std::int32_t num_lanes) {
@@ -111,7 +119,7 @@ SamplerConfig sampler_config(const ModelConfig& config, const LanguageModelOptio
 }
 
 NodeResources make_resources(Device& device, const SamplerConfig& sampler,
-                             const KvCacheConfig& kv) {
+                             std::span<const std::int32_t> eos_ids, const KvCacheConfig& kv) {
   NodeResources resources;
   const ResourceKey cache = resources.next_key();
   resources.add("kv", std::make_unique<KvCache>(cache, device, kv));
@@ -119,7 +127,10 @@ NodeResources make_resources(Device& device, const SamplerConfig& sampler,
                 std::make_unique<Positions>(resources.next_key(), kv.num_rows, 1, cache));
   resources.add("attention",
                 std::make_unique<AttentionPlanner>(resources.next_key(), kernels::kPrefillTile));
-  resources.add("sampler", std::make_unique<Sampler>(resources.next_key(), device, sampler));
+  const ResourceKey sampler_key = resources.next_key();
+  resources.add("sampler", std::make_unique<Sampler>(sampler_key, device, sampler));
+  resources.add("stops", std::make_unique<StopTable>(resources.next_key(), device, kv.num_rows,
+                                                     eos_ids, sampler_key));
   return resources;
 }
 
@@ -175,18 +186,20 @@ LoadedLanguageModel load_language_model(Device& device, const ModelFiles& files,
   }
   const CaptureOptions captures{
       .num_slots = options.graph_slots,
-      .staging_bytes = captured.empty() ? 0 : captured_staging_bytes(captured.back()),
-      .row_bytes = captured.empty() ? 0 : captured.back() * kCapturedRowBytes + 1024};
+      .staging_bytes = captured.empty() ? 0 : captured_staging_bytes(captured.back())};
   const std::int64_t graph_bytes = expected_graph_bytes(config, captured.size(), captures);
   auto model = std::make_unique<LanguageModel>(device, config, std::move(gemm), std::move(weights),
                                                limits, std::move(captured));
   LoadedLanguageModel loaded;
   loaded.gemm = model->gemm_description();
   const SamplerConfig sampler = sampler_config(config, options);
-  const EngineConfig engine{staging_bytes(most, options)};
+  const EngineConfig engine{.staging_bytes = staging_bytes(most, options),
+                            .result_bytes = result_bytes(options),
+                            .preplan = options.preplan};
   memory.take("workspace", model->buffers().num_bytes() +
                                engine.staging_bytes * std::int64_t{Engine::kMaxInFlight});
-  memory.take("sampler", Sampler::bytes_of(sampler));
+  memory.take("sampler", Sampler::bytes_of(sampler) +
+                             StopTable::bytes_of(options.max_lanes, config.eos_ids.size()));
   if (options.capture != CaptureMode::kNever) {
     memory.take("graphs", graph_bytes);
   }
@@ -195,7 +208,7 @@ LoadedLanguageModel load_language_model(Device& device, const ModelFiles& files,
   kv.max_length = std::min(kv.max_length, limits.max_length);
   memory.take("kv_cache", kv.page_bytes() * kv.num_pages);
   loaded.max_length = kv.max_length;
-  NodeResources resources = make_resources(device, sampler, kv);
+  NodeResources resources = make_resources(device, sampler, config.eos_ids, kv);
   loaded.kv_cache = &resources.get<KvCache>("kv");
   loaded.engine = std::make_unique<Engine>(device, std::move(model), std::move(resources), engine);
   if (options.capture != CaptureMode::kNever) {

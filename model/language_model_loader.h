@@ -34,6 +34,7 @@ struct LanguageModelOptions {
   bool enable_prefix_cache = false;
   CaptureMode capture = CaptureMode::kAtLoad;
   std::int32_t graph_slots = 2;
+  bool preplan = true;
   std::vector<std::int32_t> decode_batch_sizes = {};  // of captures; empty: the device's
 };
 

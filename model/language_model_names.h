@@ -31,6 +31,9 @@ struct LanguageModelNames {
   static constexpr SignalId kTopIds{3};         // (S, K) i32
   static constexpr SignalId kTopLogprobs{4};    // (S, K) f32
 
+  static constexpr SignalId kStopRecord{
+      13};  // (S, 4) i64, kernels::StepRecord each: the device's stop test of the lane
+
   // Outputs of scored prompts: row i belongs to the i-th scored token of the step.
   static constexpr SignalId kScoreLogprob{
       5};  // (N) f32: of the token that follows; nothing for a prompt's last token

@@ -35,6 +35,22 @@ const Tensor* find_tensor(const NodeInputs& row, std::string_view name) {
   return nullptr;
 }
 
+/// The device's stop tests, by row; none where nobody sampled.
+std::span<const kernels::StepRecord> records_of(const HostRows& rows) {
+  return {reinterpret_cast<const kernels::StepRecord*>(rows.find(Names::kStopRecord).raw()),
+          rows.find(Names::kStopRecord).defined() ? rows.handles.size() : 0};
+}
+
+/// The device's word, and where a request has more stop ids than it keeps, the rest of them.
+bool stops(const RequestView& request, const kernels::StepRecord& record) {
+  if ((record.flags & kernels::kStopped) != 0) {
+    return true;
+  }
+  return (record.flags & kernels::kHostMustCheck) != 0 &&
+         std::ranges::find(request.info().sampling.stop_token_ids, record.token) !=
+             request.info().sampling.stop_token_ids.end();
+}
+
 bool is_scored(const RequestInfo& info, const NodeInputs& row) {
   // A request that lost its pages after its first token was scored before.
   return info.scoring.has_value() && info.num_generated == 0 && row.walk == Names::kPrefill;
@@ -115,6 +131,7 @@ bool LanguageModel::declare_step(const BatchColumns& batch, SubmoduleStep& step)
   step.declare<KvStep>(kv_key_);
   step.declare<PositionStep>(positions_key_);
   step.declare<AttentionStep>(attention_key_);
+  step.declare<std::monostate>(stops_key_);
   auto& sampler = step.declare<SamplerStep>(sampler_key_);
   step.cg_key_info = cg_key_info(batch);
   if (batch.slot_lease != nullptr && batch.slot_lease->bucket.key == Names::kDecodeWithLogprobs) {
@@ -187,45 +204,29 @@ void LanguageModel::stage_scores(const BatchColumns& batch, StepContext& context
   context.stage(Names::kScoreTopCounts, top_counts.device);
 }
 
-bool LanguageModel::stops_after(const RequestView& request, std::int32_t token) const {
-  const RequestInfo& info = request.info();
-  const std::int32_t num_generated = request.loop_count(Names::kDecodeLoop) + 1;
-  const auto& stop_ids = info.sampling.stop_token_ids;
-  const bool met_stop_token = num_generated > info.sampling.min_tokens &&
-                              std::ranges::find(stop_ids, token) != stop_ids.end();
-  return met_stop_token || num_generated >= info.max_tokens ||
-         info.num_prompt_tokens + num_generated >= info.max_length;
-}
-
 std::vector<LoopId> LanguageModel::check_stop(const RequestView& request,
                                               const HostRows& rows) const {
-  const ConstHostView tokens = rows.find(Names::kNewToken);
+  const std::span<const kernels::StepRecord> records = records_of(rows);
   const std::int64_t row = rows.row_of(request.info().handle);
-  if (!tokens.defined() || row < 0) {
+  if (records.empty() || row < 0) {
     return {};
   }
-  return stops_after(request, tokens.span<const std::int32_t>()[static_cast<std::size_t>(row)])
-             ? std::vector{Names::kDecodeLoop}
-             : std::vector<LoopId>{};
+  return stops(request, records[static_cast<std::size_t>(row)]) ? std::vector{Names::kDecodeLoop}
+                                                                : std::vector<LoopId>{};
 }
 
 bool LanguageModel::check_stop_batched(std::span<const RequestView> requests, const HostRows& rows,
-                                       std::vector<LoopStop>& stops) const {
-  const ConstHostView tokens = rows.find(Names::kNewToken);
-  if (!tokens.defined()) {
-    return true;
-  }
+                                       std::vector<LoopStop>& stopped) const {
+  const std::span<const kernels::StepRecord> records = records_of(rows);
   // The views usually come in row order, so the search begins where the last one ended.
   std::size_t row = 0;
   for (const RequestView& request : requests) {
     const RequestHandle handle = request.info().handle;
-    for (std::size_t tried = 0; tried < rows.handles.size() && rows.handles[row] != handle;
-         ++tried) {
-      row = (row + 1) % rows.handles.size();
+    for (std::size_t tried = 0; tried < records.size() && rows.handles[row] != handle; ++tried) {
+      row = (row + 1) % records.size();
     }
-    if (row < rows.handles.size() && rows.handles[row] == handle &&
-        stops_after(request, tokens.span<const std::int32_t>()[row])) {
-      stops.push_back({handle, Names::kDecodeLoop});
+    if (row < records.size() && rows.handles[row] == handle && stops(request, records[row])) {
+      stopped.push_back({handle, Names::kDecodeLoop});
     }
   }
   return true;

@@ -175,6 +175,7 @@ void BatchedModelOutput::update(const BatchedModelOutput& other) {
   if (&other == this) {
     return;
   }
+  stop_lanes_.reset();
   for (const auto& [handle, signals] : other.requests_) {
     requests_[handle] = signals;
   }
@@ -209,6 +210,7 @@ void BatchedModelOutput::update(const BatchedModelOutput& other) {
 
 void BatchedModelOutput::reset() {
   rows_.clear();
+  stop_lanes_.reset();
   handles_.clear();
   requests_.clear();
   packed_.clear();

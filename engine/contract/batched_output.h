@@ -3,6 +3,7 @@
 #include "engine/contract/ids.h"
 #include "engine/contract/request_outputs.h"
 #include "engine/contract/signals.h"
+#include "kernels/stop.h"
 #include "tensor/allocator.h"
 #include "tensor/view.h"
 
@@ -25,6 +26,17 @@ using StopBuffers = std::vector<std::pair<SignalId, StopBuffer>>;
 /// which no further join takes back, because the rows of a third would cover only its own requests.
 enum class StopRows : std::uint8_t { kNone, kSingle, kConflict };
 
+/// Of rows that have none in a step's pinned results.
+inline constexpr std::int64_t kNoPlace = -1;
+
+/// The lanes that sampled, one a row handle, and what the device tests them by. Their records (kernels::StepRecord) come to the
+/// host as rows (S, kStepRecordWords) i64 of a signal of their own.
+struct StopLanes {
+  SignalId records{};
+  kernels::StopTest test;
+  std::int64_t place = kNoPlace;  // of the records, where a replay makes them
+};
+
 /// What a forward of a batch gives, by how it is addressed. The engine reuses one object for every step of a node.
 ///
 /// Row outputs are whole-batch tensors: row i belongs to row_handles[i]. The engine copies them to the host in one go, right
@@ -35,8 +47,8 @@ class BatchedModelOutput {
   struct RowOutput {
     SignalId signal{};
     ConstDeviceView rows;  // (rows, ...): valid until the next forward of this node
-    /// The same rows on the host once the step has completed, where the forward takes them there itself.
-    ConstHostView host_rows = {};
+    /// Where they lie in the step's pinned results once it has completed, if a replay takes them there itself.
+    std::int64_t place = kNoPlace;
   };
   using RowTensors = std::vector<std::pair<SignalId, Tensor>>;
   using Packed = std::vector<std::pair<std::string, Tensor>>;
@@ -44,16 +56,32 @@ class BatchedModelOutput {
   /// The stop buffers, even if there are none among them, or else the outputs by request.
   using CheckStopInput = std::variant<const StopBuffers*, const RequestOutputs*>;
 
-  void add_rows(SignalId signal, const ConstDeviceView& rows,
-                const ConstHostView& host_rows = ConstHostView()) {
-    rows_.push_back({signal, rows, host_rows});
+  void add_rows(SignalId signal, const ConstDeviceView& rows, std::int64_t place = kNoPlace) {
+    rows_.push_back({signal, rows, place});
+  }
+  /// The rows of `signal`; an undefined view where there are none.
+  [[nodiscard]] ConstDeviceView rows(SignalId signal) const {
+    for (const RowOutput& output : rows_) {
+      if (output.signal == signal) {
+        return output.rows;
+      }
+    }
+    return {};
   }
   void set_row_handles(std::span<const RequestHandle> handles) {
     handles_.assign(handles.begin(), handles.end());
   }
   void push_row_handle(RequestHandle handle) { handles_.push_back(handle); }
   [[nodiscard]] std::span<const RowOutput> row_outputs() const { return rows_; }
+  [[nodiscard]] std::span<RowOutput> row_outputs() { return rows_; }
   [[nodiscard]] std::span<const RequestHandle> row_handles() const { return handles_; }
+
+  /// Lets the engine test who stops, at the end of the step. One forward's: joined outputs have none.
+  void set_stop_lanes(const StopLanes& lanes) { stop_lanes_ = lanes; }
+  [[nodiscard]] const StopLanes* stop_lanes() const {
+    return stop_lanes_ ? &*stop_lanes_ : nullptr;
+  }
+  [[nodiscard]] StopLanes* stop_lanes() { return stop_lanes_ ? &*stop_lanes_ : nullptr; }
 
   [[nodiscard]] RequestOutputs& requests() { return requests_; }
   [[nodiscard]] const RequestOutputs& requests() const { return requests_; }
@@ -107,6 +135,7 @@ class BatchedModelOutput {
   Packed packed_;
   StopBuffers stop_buffers_;
   StopRows stop_rows_ = StopRows::kNone;
+  std::optional<StopLanes> stop_lanes_;
 };
 
 }  // namespace rigel

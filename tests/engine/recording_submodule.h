@@ -55,12 +55,21 @@ class RecordingResource final : public Resource {
     if (plan_throws) {
       throw std::runtime_error("no plan");
     }
+    if (preplans) {  // its column, by lane
+      std::ignore = context.staging->column<std::int32_t>(
+          static_cast<std::int64_t>(context.batch.handles.size()));
+    }
   }
   void commit(const SubmoduleStep&, const StepContext& context) override {
     calls_.push_back("commit " + rows_of(context.batch.handles));
   }
+  bool supports_preplan() const override { return preplans; }
+  void begin_preplan() override { calls_.push_back("begin"); }
+  void promote(Epoch epoch) override { calls_.push_back("promote " + std::to_string(epoch)); }
+  void clear_preplan() override { calls_.push_back("clear"); }
   int refuses_row = -100;
   bool plan_throws = false;
+  bool preplans = false;
 
  private:
   Calls& calls_;
@@ -115,6 +124,9 @@ class RecordingSubmodule final : public NodeSubmodule {
   bool declare_step(const BatchColumns& batch, SubmoduleStep& step) const override {
     calls_.push_back("declare " + rows_of(batch.handles) +
                      (batch.slot_lease != nullptr ? " leased" : ""));
+    if (declare_throws) {
+      throw std::runtime_error("no declaration");
+    }
     step.declare<AttentionStep>(Names::kKey);
     step.cg_key_info = declared_key;
     return declares;
@@ -214,6 +226,7 @@ class RecordingSubmodule final : public NodeSubmodule {
 
   bool batches = true;
   bool declares = true;
+  bool declare_throws = false;
   bool packs = false;
   bool gives_outputs = true;
   bool gives_rows = false;

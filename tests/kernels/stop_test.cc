@@ -1,5 +1,6 @@
 #include "kernels/stop.h"
 
+#include "tensor/trace.h"
 #include "tests/kernels/kernel_test.h"
 
 #include <array>
@@ -11,6 +12,7 @@ namespace {
 using Ints = std::vector<std::int32_t>;
 
 constexpr std::int64_t kEntries = 4;
+constexpr std::int64_t kRecordBytes = sizeof(StepRecord);
 
 StopRow plain_row(std::uint32_t generation) {
   StopRow row{.generation = generation,
@@ -46,17 +48,23 @@ class Stop : public KernelTest {
                   words_of<std::int32_t>(rows));
   }
   DeviceView empty_ring(std::int64_t max_lanes) {
-    return output(Dtype::kI64, {kEntries, max_lanes, kStepRecordWords});
+    return output(Dtype::kU8, {kEntries, max_lanes * kRecordBytes});
   }
   DeviceView ids(const Ints& values) {
     return upload({static_cast<std::int64_t>(values.size())}, values);
   }
   DeviceView tag(std::int64_t step) { return upload({1}, std::vector<std::int64_t>{step}); }
 
+  /// What the lanes sampled, tested into a ring of nothing but records.
+  void test_lanes(const DeviceView& ring, const DeviceView& stop_rows, const DeviceView& eos_ids,
+                  const DeviceView& lane_rows, const DeviceView& tokens, const DeviceView& step) {
+    const StopTest test{stop_rows, eos_ids, lane_rows, tokens};
+    stop_copy(stream(), {ring, step}, {}, &test, 0);
+  }
   std::vector<StepRecord> records_of(const DeviceView& ring) {
-    const std::vector<std::int64_t> words = download<std::int64_t>(ring);
-    std::vector<StepRecord> records(words.size() / kStepRecordWords);
-    std::memcpy(records.data(), words.data(), words.size() * sizeof(std::int64_t));
+    const std::vector<std::uint8_t> bytes = download<std::uint8_t>(ring);
+    std::vector<StepRecord> records(bytes.size() / sizeof(StepRecord));
+    std::memcpy(records.data(), bytes.data(), bytes.size());
     return records;
   }
   Ints generated_of(const DeviceView& stop_rows) {
@@ -72,7 +80,7 @@ class Stop : public KernelTest {
   /// The flags of one token of one row, by way of the kernel.
   std::uint32_t flags_of(const StopRow& row, std::int32_t token, const Ints& eos_ids) {
     const DeviceView ring = empty_ring(1);
-    stop_copy(stream(), ring, upload_rows({row}), ids(eos_ids), {ids({0}), ids({token}), tag(4)});
+    test_lanes(ring, upload_rows({row}), ids(eos_ids), ids({0}), ids({token}), tag(4));
     return records_of(ring)[0].flags;
   }
 };
@@ -87,8 +95,8 @@ TEST_F(Stop, RecordsWhatEachLaneSampledInItsStepsEntry) {
     const DeviceView ring = empty_ring(5);
     const DeviceView stop_rows = upload_rows(rows);
     const DeviceView eos = ids({2});
-    stop_copy(stream(), ring, stop_rows, eos, {ids({3, 0}), ids({77, 78}), tag(6)});
-    stop_copy(stream(), ring, stop_rows, eos, {ids({3, 1, 0}), ids({79, 80, 81}), tag(7)});
+    test_lanes(ring, stop_rows, eos, ids({3, 0}), ids({77, 78}), tag(6));
+    test_lanes(ring, stop_rows, eos, ids({3, 1, 0}), ids({79, 80, 81}), tag(7));
     const std::vector<StepRecord> records = records_of(ring);
     EXPECT_TRUE(same(records[2 * 5 + 0], {3, 103, 77, 0, 22, 32, 6}));
     EXPECT_TRUE(same(records[2 * 5 + 1], {0, 100, 78, 0, 1, 11, 6}));
@@ -108,8 +116,8 @@ TEST_F(Stop, T_HR_2_PaddingLanesWriteNothing) {
     const DeviceView ring = empty_ring(6);
     const DeviceView stop_rows = upload_rows(rows);
     // The last row lies outside the table; tokens of padding lanes are as the buffers were.
-    stop_copy(stream(), ring, stop_rows, ids({}),
-              {ids({-1, 1, -1, -1, 2}), ids({-1, 5, 1 << 30, 7, 8}), tag(8)});
+    test_lanes(ring, stop_rows, ids({}), ids({-1, 1, -1, -1, 2}), ids({-1, 5, 1 << 30, 7, 8}),
+               tag(8));
     const std::vector<StepRecord> records = records_of(ring);
     for (std::size_t lane = 0; lane < records.size(); ++lane) {
       EXPECT_EQ(records[lane].step, lane == 1 ? 8 : ~std::uint64_t{0}) << lane;
@@ -191,9 +199,69 @@ TEST_F(Stop, AFailedSampleIsRecordedAndNotCounted) {
   in_every_mode([&] {
     const DeviceView ring = empty_ring(1);
     const DeviceView stop_rows = upload_rows({row});
-    stop_copy(stream(), ring, stop_rows, ids({}), {ids({0}), ids({-1}), tag(5)});
+    test_lanes(ring, stop_rows, ids({}), ids({0}), ids({-1}), tag(5));
     EXPECT_TRUE(same(records_of(ring)[1], {0, 9, -1, kSampleFailed, 3, 13, 5}));
     EXPECT_EQ(generated_of(stop_rows), (Ints{3}));
+  });
+}
+
+/// Bytes that say where they come from.
+std::vector<std::uint8_t> pattern(std::int64_t num_bytes, int seed) {
+  std::vector<std::uint8_t> bytes;
+  for (std::int64_t index = 0; index < num_bytes; ++index) {
+    bytes.push_back(static_cast<std::uint8_t>(1 + (seed * 37 + index * 11) % 250));
+  }
+  return bytes;
+}
+
+TEST_F(Stop, BringsRowsOfAnyWidthAndLeavesThoseOfPaddingWhereTheyAre) {
+  constexpr std::int64_t kLanes = 5;
+  constexpr std::int64_t kEntryBytes = 2048;
+  const std::vector<std::int64_t> widths{1, 4, 16, 31, 80, 100};
+  const Ints lane_rows{2, 0, -1, 1, -1};
+  const std::vector<StopRow> rows{plain_row(1), plain_row(2), plain_row(3)};
+  in_every_mode([&] {
+    const DeviceView ring = output(Dtype::kU8, {kEntries, kEntryBytes});
+    std::vector<std::uint8_t> expected(kEntries * kEntryBytes, 0xFF);
+    std::vector<StopBuffer> buffers;
+    std::int64_t offset = kLanes * kRecordBytes;
+    for (std::size_t index = 0; index < widths.size(); ++index) {
+      const std::int64_t width = widths[index];
+      const auto bytes = pattern(kLanes * width, static_cast<int>(index));
+      buffers.push_back({upload({kLanes, width}, bytes), offset});
+      for (std::int64_t lane = 0; lane < kLanes; ++lane) {
+        if (lane_rows[static_cast<std::size_t>(lane)] >= 0) {
+          std::copy_n(bytes.begin() + lane * width, width,
+                      expected.begin() + 2 * kEntryBytes + offset + lane * width);
+        }
+      }
+      offset += kLanes * width + 3;  // places need no alignment
+    }
+    const auto scalar = pattern(7, 9);
+    buffers.push_back({upload({7}, scalar).reshape({1, 7}), offset});
+    std::ranges::copy(scalar, expected.begin() + 2 * kEntryBytes + offset);
+    const StopTest test{upload_rows(rows), ids({}), ids(lane_rows), ids({5, 6, 7, 8, 9})};
+    stop_copy(stream(), {ring, tag(6)}, buffers, &test, 0);
+    const std::vector<std::uint8_t> got = download<std::uint8_t>(ring);
+    const std::int64_t first = 2 * kEntryBytes + kLanes * kRecordBytes;
+    EXPECT_TRUE(std::equal(got.begin() + first, got.end(), expected.begin() + first));
+    EXPECT_TRUE(std::equal(got.begin(), got.begin() + 2 * kEntryBytes, expected.begin()))
+        << "other steps' entries";
+    StepRecord record;
+    std::memcpy(&record, got.data() + 2 * kEntryBytes + 3 * kRecordBytes, sizeof record);
+    EXPECT_TRUE(same(record, {1, 2, 8, 0, 1, 11, 6}));
+  });
+}
+
+TEST_F(Stop, BringsRowsOfAStepInWhichNobodySamples) {
+  in_every_mode([&] {
+    const DeviceView ring = output(Dtype::kU8, {kEntries, 64});
+    const auto bytes = pattern(40, 1);
+    stop_copy(stream(), {ring, tag(3)}, std::array{StopBuffer{upload({5, 8}, bytes), 16}}, nullptr,
+              0);
+    const std::vector<std::uint8_t> got = download<std::uint8_t>(ring);
+    EXPECT_TRUE(std::equal(bytes.begin(), bytes.end(), got.begin() + 3 * 64 + 16));
+    EXPECT_EQ(std::ranges::count(got, 0xFF), 4 * 64 - 40);
   });
 }
 
@@ -214,7 +282,7 @@ TEST_F(Stop, TakesManyLanesAndStopsTheRightOnes) {
       tokens.push_back(lane);
     }
     for (std::int64_t step = 1; step <= 3; ++step) {
-      stop_copy(stream(), ring, stop_rows, ids({}), {ids(lane_rows), ids(tokens), tag(step)});
+      test_lanes(ring, stop_rows, ids({}), ids(lane_rows), ids(tokens), tag(step));
     }
     const std::vector<StepRecord> records = records_of(ring);
     for (std::size_t lane = 0; lane < kLanes; ++lane) {
@@ -261,16 +329,19 @@ TEST_F(Stop, DeclaresItsBytes) {
     const DeviceView three = ids({0, 1, 2});
     LaunchLog log;
     device().set_launch_log(&log);
-    stop_copy(stream(), empty_ring(3), stop_rows, ids({8, 9}), {three, three, tag(1)});
+    test_lanes(empty_ring(3), stop_rows, ids({8, 9}), three, three, tag(1));
+    stop_copy(stream(), {empty_ring(1), tag(1)}, std::array{StopBuffer{three, 0}}, nullptr, 0);
     set_stop_rows(stream(), stop_rows, three,
                   upload_rows({plain_row(4), plain_row(5), plain_row(6)}));
     device().set_launch_log(nullptr);
     const std::vector<LaunchRecord> launches = log.take();
-    ASSERT_EQ(launches.size(), 2u);
+    ASSERT_EQ(launches.size(), 3u);
     EXPECT_EQ(launches[0].traffic.read_bytes, 3 * (64 + 4 + 4) + 2 * 4 + 8);
     EXPECT_EQ(launches[0].traffic.written_bytes, 3 * (32 + 4));
-    EXPECT_EQ(launches[1].traffic.read_bytes, 3 * (64 + 4));
-    EXPECT_EQ(launches[1].traffic.written_bytes, 3 * 64);
+    EXPECT_EQ(launches[1].traffic.read_bytes, 3 * 4 + 8);
+    EXPECT_EQ(launches[1].traffic.written_bytes, 3 * 4);
+    EXPECT_EQ(launches[2].traffic.read_bytes, 3 * (64 + 4));
+    EXPECT_EQ(launches[2].traffic.written_bytes, 3 * 64);
   });
 }
 
@@ -278,11 +349,20 @@ TEST_F(Stop, RefusesWhatDoesNotFit) {
   in_default_mode([&] {
     const DeviceView stop_rows = upload_rows({plain_row(1)});
     const DeviceView two = ids({0, -1});
-    EXPECT_THROW(stop_copy(stream(), empty_ring(1), stop_rows, ids({}), {two, two, tag(1)}),
-                 CheckError);
-    EXPECT_THROW(stop_copy(stream(), empty_ring(2), stop_rows, ids({}), {two, ids({0}), tag(1)}),
-                 CheckError);
-    EXPECT_THROW(stop_copy(stream(), empty_ring(2), two, ids({}), {two, two, tag(1)}), CheckError);
+    EXPECT_THROW(test_lanes(empty_ring(1), stop_rows, ids({}), two, two, tag(1)), CheckError);
+    EXPECT_THROW(test_lanes(empty_ring(2), stop_rows, ids({}), two, ids({0}), tag(1)), CheckError);
+    EXPECT_THROW(test_lanes(empty_ring(2), two, ids({}), two, two, tag(1)), CheckError);
+    const auto copy_at = [&](std::int64_t offset) {
+      stop_copy(stream(), {empty_ring(1), tag(1)}, std::array{StopBuffer{two, offset}}, nullptr, 0);
+    };
+    EXPECT_THROW(copy_at(-4), CheckError);
+    EXPECT_THROW(copy_at(28), CheckError);
+    EXPECT_NO_THROW(copy_at(24));
+    const std::vector<StopBuffer> many(kMaxStopBuffers + 1, StopBuffer{two, 0});
+    EXPECT_THROW(stop_copy(stream(), {empty_ring(1), tag(1)}, many, nullptr, 0), CheckError);
+    EXPECT_THROW(stop_copy(stream(), {output(Dtype::kU8, {kEntries, 40}), tag(1)}, {}, nullptr, 0),
+                 CheckError)
+        << "records are 16-byte aligned";
     EXPECT_THROW(set_stop_rows(stream(), stop_rows, two, stop_rows), CheckError);
   });
 }

@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <memory>
 #include <optional>
 #include <random>
@@ -95,7 +96,7 @@ TEST_F(LanguageModelHooks, T_NS_12_both_stop_checks_agree_on_random_rows) {
     std::vector<InputMetadata> metadata(infos.size());
     std::vector<RequestView> views;
     std::vector<RequestHandle> handles;
-    std::vector<std::int32_t> tokens;
+    std::vector<kernels::StepRecord> records;
     for (std::size_t i = 0; i < infos.size(); ++i) {
       RequestInfo& info = infos[i];
       info.handle = {static_cast<std::int32_t>(i), 1};
@@ -108,12 +109,23 @@ TEST_F(LanguageModelHooks, T_NS_12_both_stop_checks_agree_on_random_rows) {
       views.emplace_back(info, metadata[i]);
       if (below(4) != 0) {  // the others did not run in this step
         handles.push_back(info.handle);
-        tokens.push_back(below(8));
+        constexpr std::array<std::uint32_t, 6> kFlags{
+            0, kernels::kStopEos,      kernels::kStopToken, kernels::kStopMaxTokens,
+            0, kernels::kHostMustCheck};
+        records.push_back({.row = info.handle.row,
+                           .generation = 1,
+                           .token = below(8),
+                           .flags = kFlags[static_cast<std::size_t>(below(6))],
+                           .num_generated = 1,
+                           .length = 2,
+                           .step = 1});
       }
     }
     std::ranges::shuffle(views, random);
-    const HostRows::Buffer buffer{Names::kNewToken,
-                                  const_host_view(std::span<const std::int32_t>(tokens))};
+    const HostRows::Buffer buffer{
+        Names::kStopRecord,
+        ConstHostView(reinterpret_cast<const std::byte*>(records.data()), Dtype::kI64,
+                      {std::ssize(records), std::int64_t{kernels::kStepRecordWords}})};
     const bool has_rows = below(8) != 0;
     const HostRows rows{.handles = handles,
                         .buffers = std::span(&buffer, has_rows ? std::size_t{1} : std::size_t{0})};

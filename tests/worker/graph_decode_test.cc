@@ -13,6 +13,7 @@
 #include <bit>
 #include <deque>
 #include <memory>
+#include <numeric>
 #include <vector>
 
 namespace rigel {
@@ -39,7 +40,8 @@ struct DecodeCase {
   std::int32_t num_requests = 1;
   bool with_logprobs = false;
   bool with_penalties = false;
-  bool poisons = false;  // NaN in every buffer between steps
+  bool poisons = false;   // NaN in every buffer between steps
+  bool preplans = false;  // each step is planned while the device has the one before
   std::int32_t max_length = 128;
 };
 
@@ -83,18 +85,25 @@ class Decoder {
         poison();
       }
       decode(step);
+      if (what_.preplans && step + 1 < kNumSteps) {
+        fill_batch(next_, step + 1);
+        EXPECT_TRUE(engine().preplan(next_));
+      }
       append(engine().complete(), texts);
     }
     return texts;
   }
   void decode(std::int32_t step) {
-    batch_.clear();
-    batch_.walk = Names::kDecode;
+    fill_batch(batch_, step);
+    ASSERT_TRUE(engine().launch(batch_).ok());
+  }
+  void fill_batch(ExecutingBatch& batch, std::int32_t step) {
+    batch.clear();
+    batch.walk = Names::kDecode;
     const NodeInputs* row = engine().submodule().uniform_row_inputs(Names::kDecode);
     for (const RequestInfo& info : infos_) {
-      batch_.add(info.handle, info, *row).set(Names::kDecodeLoop, step);
+      batch.add(info.handle, info, *row).set(Names::kDecodeLoop, step);
     }
-    ASSERT_TRUE(engine().launch(batch_).ok());
   }
   void prefill() {
     batch_.clear();
@@ -174,6 +183,7 @@ class Decoder {
   LoadedLanguageModel model_;
   std::deque<RequestInfo> infos_;
   ExecutingBatch batch_;
+  ExecutingBatch next_;
 };
 
 class GraphDecode : public ::testing::Test {
@@ -233,6 +243,73 @@ TEST_F(GraphDecode, T_CG_4_garbage_in_workspaces_and_padding_changes_nothing) {
 TEST_F(GraphDecode, T_CG_12_nodes_in_any_order_that_the_edges_allow_give_the_same) {
   for (const DeviceOrder order : {DeviceOrder::kDescending, DeviceOrder::kRandom}) {
     expect_same({.capture_sizes = {4}, .order = order, .num_requests = 3});
+  }
+}
+
+TEST_F(GraphDecode, T_CG_5_plans_made_ahead_give_the_bits_of_the_eager_step) {
+  for (const std::int32_t num_requests : {1, 3, 8}) {
+    const DecodeCase what{.capture_sizes = {4, 8},
+                          .num_requests = num_requests,
+                          .with_logprobs = true,
+                          .with_penalties = true,
+                          .preplans = true};
+    Decoder ahead(what);
+    DecodeCase inline_case = what;
+    inline_case.preplans = false;
+    EXPECT_EQ(ahead.run(), eager(inline_case));
+    const PreplanCounts& counts = ahead.engine().preplan_counts();
+    EXPECT_EQ(counts.promoted, std::uint64_t{kNumSteps - 2}) << "all decode steps but the first";
+    EXPECT_EQ(counts.dropped, 0u);
+  }
+}
+
+/// What the device says of each lane is what the host's own rule says.
+TEST_F(GraphDecode, T_HR_1_the_device_tests_every_lane_of_captured_and_eager_steps) {
+  for (const std::vector<std::int32_t>& sizes :
+       {std::vector<std::int32_t>{}, std::vector<std::int32_t>{8}}) {
+    Decoder decoder({.capture_sizes = sizes, .num_requests = 5, .with_logprobs = true});
+    std::vector<std::int32_t> many(12);
+    std::iota(many.begin(), many.end(), 3);
+    const std::vector<std::vector<std::int32_t>> stop_ids{{5, 6, 7}, {}, {2}, many, {1, 2, 40, 41}};
+    for (std::size_t request = 0; request < stop_ids.size(); ++request) {
+      RequestInfo& info = decoder.info(request);
+      decoder.engine().remove_request(info.handle);
+      ++info.handle.generation;
+      info.max_tokens = 10 + static_cast<std::int32_t>(request);
+      info.sampling.min_tokens = static_cast<std::int32_t>(request % 2) * 4;
+      info.sampling.stop_token_ids = stop_ids[request];
+      decoder.engine().add_request(info);
+    }
+    std::size_t num_stops = 0;
+    decoder.prefill();
+    for (std::int32_t step = 0; step < kNumSteps; ++step) {
+      if (step > 0) {
+        decoder.decode(step);
+      }
+      const HostRows rows = decoder.engine().complete();
+      const auto tokens = rows.find(Names::kNewToken).span<const std::int32_t>();
+      std::vector<RequestHandle> expected;
+      std::vector<RequestView> views;
+      InputMetadata metadata;
+      for (std::size_t request = 0; request < stop_ids.size(); ++request) {
+        const RequestInfo& info = decoder.info(request);
+        views.emplace_back(info, metadata);
+        const auto token = tokens[static_cast<std::size_t>(rows.row_of(info.handle))];
+        const bool met = step + 1 > info.sampling.min_tokens &&
+                         std::ranges::find(info.sampling.stop_token_ids, token) !=
+                             info.sampling.stop_token_ids.end();
+        if (met || step + 1 >= info.max_tokens) {
+          expected.push_back(info.handle);
+        }
+      }
+      std::vector<RequestHandle> stopped;
+      for (const LoopStop& stop : decoder.engine().check_stop(views, rows)) {
+        stopped.push_back(stop.handle);
+      }
+      EXPECT_EQ(stopped, expected) << "step " << step;
+      num_stops += stopped.size();
+    }
+    EXPECT_GT(num_stops, 20u);
   }
 }
 
