@@ -54,9 +54,7 @@ void refuse_option(CLI::App& app, const std::string& name, const std::string& ha
 
 /// vLLM's options of an engine that this build has no counterpart for. Those that switch something off are true statements.
 void add_future_options(CLI::App& app) {
-  for (const char* name : {"--no-preplan", "--no-early-speculation"}) {
-    app.add_flag(name)->description("always so in this build")->group("Engine");
-  }
+  app.add_flag("--no-early-speculation")->description("always so in this build")->group("Engine");
   refuse_option(app, "--steps-per-launch", "1");
   for (const char* name : {"--max-consecutive-steps", "--yield-hold-ms"}) {
     refuse_option(app, name, "");
@@ -139,6 +137,10 @@ void add_engine_options(CLI::App& app, CommandLine& line) {
       ->group("Engine");
   app.add_flag("--async-scheduling,!--no-async-scheduling", worker.async_scheduling,
                "launch a step before the one in front of it has been read; default on")
+      ->group("Engine");
+  app.add_flag("--preplan,!--no-preplan", worker.preplan,
+               "without async scheduling: plan the next step while the device has this one; "
+               "default on")
       ->group("Engine");
   app.add_flag("--enforce-eager", worker.enforce_eager, "no captured steps")->group("Engine");
   app.add_option("--capture", worker.capture,

@@ -124,6 +124,12 @@ void write_graphs(Exposition& out, const ServiceMetrics& metrics) {
     out.sample("rigel:graph_miss_total", misses.count,
                fmt::format("{},walk=\"{}\",reason=\"{}\"", node, misses.walk, misses.reason));
   }
+  out.family("rigel:preplan_total", "counter",
+             "Steps planned ahead of their turn, by what became of them.");
+  for (const PreplanCount& preplans : metrics.preplans) {
+    out.sample("rigel:preplan_total", preplans.count,
+               fmt::format("outcome=\"{}\"", preplans.outcome));
+  }
 }
 
 void write_latencies(Exposition& out, const ServiceMetrics& metrics) {

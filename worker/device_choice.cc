@@ -141,6 +141,7 @@ LanguageModelOptions language_model_options(const WorkerOptions& options, bool i
   model.page_size = options.block_size;
   model.enable_prefix_cache = options.enable_prefix_caching;
   model.capture = capture_mode(options);
+  model.preplan = options.preplan;
   check_range("graph_slots", options.graph_slots, 2, 4);
   model.graph_slots = options.graph_slots;
   check_capture_sizes(options.capture_sizes, model.max_lanes);

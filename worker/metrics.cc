@@ -110,6 +110,17 @@ void GraphRecorder::count(const Engine& engine) {
     misses_[static_cast<std::size_t>(miss.walk)][static_cast<std::size_t>(miss.reason)].set(
         static_cast<std::int64_t>(miss.count));
   }
+  const PreplanCounts& preplans = engine.preplan_counts();
+  num_promoted_.set(static_cast<std::int64_t>(preplans.promoted));
+  num_dropped_.set(static_cast<std::int64_t>(preplans.dropped));
+  num_refused_.set(static_cast<std::int64_t>(preplans.refused));
+}
+
+std::vector<PreplanCount> GraphRecorder::preplans() const {
+  const auto count = [](const Gauge& gauge) { return static_cast<std::uint64_t>(gauge.value()); };
+  return {{"promoted", count(num_promoted_)},
+          {"dropped", count(num_dropped_)},
+          {"refused", count(num_refused_)}};
 }
 
 std::vector<GraphReplayCount> GraphRecorder::replays() const {
@@ -169,6 +180,7 @@ ServiceMetrics WorkerMetrics::snapshot() const {
   result.gpu_idle_between_steps_seconds = gpu_idle.snapshot();
   result.graph_replays = graphs.replays();
   result.graph_misses = graphs.misses();
+  result.preplans = graphs.preplans();
   return result;
 }
 

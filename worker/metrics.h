@@ -58,6 +58,7 @@ class GraphRecorder {
   void count(const Engine& engine);
   [[nodiscard]] std::vector<GraphReplayCount> replays() const;
   [[nodiscard]] std::vector<GraphMissCount> misses() const;
+  [[nodiscard]] std::vector<PreplanCount> preplans() const;
 
  private:
   struct Bucket {
@@ -69,6 +70,9 @@ class GraphRecorder {
 
   std::deque<Bucket> buckets_;  // by number
   std::array<std::array<Gauge, kNumGraphMissReasons>, kNumWalks> misses_;
+  Gauge num_promoted_;
+  Gauge num_dropped_;
+  Gauge num_refused_;
 };
 
 /// Everything the worker counts. The worker thread writes; any thread takes a snapshot.

@@ -22,7 +22,9 @@ struct WorkerOptions {
   bool async_scheduling = true;  // launch a step before the one in front of it has been read
   bool enforce_eager = false;    // no captured steps: every launch of every step is enqueued
   std::string capture =
-      "eager";          // when steps are captured: eager (before serving) or lazy (in idle moments)
+      "eager";  // when steps are captured: eager (before serving) or lazy (in idle moments)
+  bool preplan =
+      true;  // without async_scheduling: plan the next step while the device has this one
   int graph_slots = 2;  // double buffers of a captured step, 2 to 4
   std::vector<int> capture_sizes =
       {};                  // lanes of the captured steps, ascending; none: the device's own

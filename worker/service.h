@@ -57,6 +57,12 @@ struct GraphMissCount {
   std::uint64_t count = 0;
 };
 
+/// Steps that were planned ahead, by what became of them: promoted, dropped or refused.
+struct PreplanCount {
+  std::string outcome;
+  std::uint64_t count = 0;
+};
+
 /// What /metrics shows; a consistent copy.
 struct ServiceMetrics {
   std::int64_t num_running = 0;
@@ -80,6 +86,7 @@ struct ServiceMetrics {
   Histogram gpu_idle_between_steps_seconds;
   std::vector<GraphReplayCount> graph_replays;  // of buckets that were replayed
   std::vector<GraphMissCount> graph_misses;     // of every reason, where there were any
+  std::vector<PreplanCount> preplans;
   std::vector<std::pair<std::string, std::int64_t>> memory_bytes;  // part, bytes
 };
 

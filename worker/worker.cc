@@ -29,6 +29,7 @@ Worker::Worker(Device& device, std::unique_ptr<Engine> engine, KvCache* kv_cache
     step.lanes.reserve(num_rows);
     step.batch.reserve(num_rows);
   }
+  expected_.reserve(num_rows);
   dispatcher_.reserve(num_rows);
 }
 
@@ -95,6 +96,9 @@ void Worker::run() {
     admit();
     const bool launches = launch_step();
     capture_more();
+    if (launches && !config_.one_step_ahead) {
+      preplan_step();
+    }
     // A step that was launched may go on alone; the host turns to the one before it.
     const bool completes = num_in_flight() >= (launches ? max_in_flight : 1);
     if (completes) {

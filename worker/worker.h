@@ -127,6 +127,7 @@ class Worker final : private CompositeListener {
   /// False: its pages cannot be reloaded yet.
   [[nodiscard]] bool resume(RequestState& request);
   bool launch_step();
+  void preplan_step();
   void complete_step();
   bool post_outputs();
   [[nodiscard]] bool has_captures_left() const;
@@ -193,6 +194,7 @@ class Worker final : private CompositeListener {
   std::unique_ptr<Composite> composite_;  // of a model of several nodes; null otherwise
   WorkerMetrics metrics_;
   std::array<FlyingStep, Engine::kMaxInFlight> steps_;  // by epoch
+  ExecutingBatch expected_;                             // the step that is planned ahead
   StepClock clock_;
   IdleClock idle_clock_;
   Clock::time_point now_;              // when the latest step's tokens were there

@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <map>
 #include <set>
 #include <stdexcept>
 #include <thread>
@@ -109,6 +110,25 @@ TEST_F(GraphService, T_CG_12_lazy_captures_come_while_it_serves) {
   run(*service);
   EXPECT_EQ(num_misses(), before);
   EXPECT_THAT(service->metrics().graph_replays, Not(IsEmpty()));
+}
+
+TEST_F(GraphService, T_EN_7_in_turn_the_next_step_is_planned_while_the_device_has_this_one) {
+  const auto outcomes = [](const WorkerOptions& options) {
+    const auto service = start(options);
+    run(*service);
+    std::map<std::string, std::uint64_t> counts;
+    for (const PreplanCount& count : service->metrics().preplans) {
+      counts[count.outcome] = count.count;
+    }
+    EXPECT_THAT(service->metrics().graph_misses, IsEmpty());
+    return counts;
+  };
+  WorkerOptions in_turn = options();
+  in_turn.async_scheduling = false;
+  EXPECT_GT(outcomes(in_turn)["promoted"], 25U) << "of 39 steps, some of which take prompts along";
+  in_turn.preplan = false;
+  EXPECT_EQ(outcomes(in_turn)["promoted"], 0U);
+  EXPECT_EQ(outcomes(options())["promoted"], 0U) << "one step ahead there is nothing to gain";
 }
 
 TEST_F(GraphService, T_CG_1_options_that_cannot_be_are_refused_by_name) {

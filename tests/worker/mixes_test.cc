@@ -60,6 +60,11 @@ constexpr OptionSet kOptionSets[] = {
      [](WorkerOptions& options) { options.max_num_seqs = 1; }},
     {"in company, in turn", Cancels::kObey,
      [](WorkerOptions& options) { options.async_scheduling = false; }},
+    {"in company, in turn, nothing planned ahead", Cancels::kObey,
+     [](WorkerOptions& options) {
+       options.async_scheduling = false;
+       options.preplan = false;
+     }},
     {"in company, one step ahead", Cancels::kObey, [](WorkerOptions&) {}},
     {"in company, one step ahead, no prefix cache", Cancels::kObey,
      [](WorkerOptions& options) { options.enable_prefix_caching = false; }},

@@ -1,0 +1,51 @@
+// One step at a time: what the next one needs of the host is done while the device has this one.
+
+#include "tensor/error.h"
+#include "worker/worker.h"
+
+#include <algorithm>
+#include <tuple>
+
+namespace rigel {
+
+/// A worker that runs one step ahead plans while the device works anyway. Else the device would wait between two steps for
+/// the plan of the second, which nobody knows for sure before the first has completed: most likely everybody goes on.
+void Worker::preplan_step() {
+  if (composite_ != nullptr || engine_->captures() == nullptr ||
+      scheduler_.running().size() > max_decode_lanes_) {
+    return;
+  }
+  walks_.ready_nodes(&offloaded_, kPrefillNode, std::nullopt, ready_);
+  if (!ready_.handles.empty()) {
+    return;  // a step with prompts
+  }
+  const auto goes_on = [this](const FlyingLane& lane) {
+    const RequestState* const request = table_.find(lane.handle);
+    return lane.samples && request != nullptr &&
+           request->num_launched_tokens() < request->max_generated();
+  };
+  ready_.handles.clear();
+  for (const FlyingLane& lane : step_of(engine_->last_launched()).lanes) {
+    if (goes_on(lane)) {
+      ready_.handles.push_back(lane.handle);
+    }
+  }
+  std::ranges::sort(ready_.handles, {}, &RequestHandle::row);
+  expected_.clear();
+  expected_.walk = Names::kDecode;
+  for (const RequestHandle handle : ready_.handles) {
+    const RequestState& request = *table_.find(handle);
+    expected_.add(handle, request.info, *decode_row_)
+        .set(Names::kDecodeLoop, request.num_launched_tokens());
+  }
+  if (expected_.empty()) {
+    return;
+  }
+  try {
+    std::ignore = engine_->preplan(expected_);
+  } catch (const DeviceError& error) {
+    fail_everything(error.what());
+  }
+}
+
+}  // namespace rigel
