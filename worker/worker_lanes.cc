@@ -11,7 +11,7 @@ namespace rigel {
 
 void Worker::FlyingStep::clear() {
   batch.clear();
-  lanes.clear();
+  prompts.clear();
   prompt_ends.clear();
   num_continuing = 0;
   num_decoding = 0;
@@ -132,7 +132,6 @@ void Worker::add_decode_lanes(FlyingStep& step) {
 void Worker::add_decode_lane(FlyingStep& step, RequestHandle handle, std::int32_t iteration) {
   const RequestState& request = *table_.find(handle);
   step.batch.add(handle, request.info, *decode_row_).set(Names::kDecodeLoop, iteration);
-  step.lanes.push_back({.handle = handle, .num_tokens = 1, .samples = true});
 }
 
 void Worker::add_prompt_lanes(FlyingStep& step) {
@@ -167,7 +166,7 @@ void Worker::add_prompt_lane(FlyingStep& step, const Scheduler::Share& share) {
                             .whole_row = &request.whole_row,
                             .start = request.num_computed,
                             .end = request.num_computed + share.num_tokens});
-  step.lanes.push_back(
+  step.prompts.push_back(
       {.handle = request.handle(),
        .num_tokens = share.num_tokens,
        .samples = ends_prompt && request.info.max_tokens > 0,
@@ -179,9 +178,9 @@ void Worker::prepare_step(FlyingStep& step) {
   engine_->prepare_inputs(step.batch);
   finish_failed();
   // Prompts that failed left the batch, which kept its order.
-  const std::span<const RequestHandle> handles = step.batch.handles();
+  const std::span<const RequestHandle> handles = step.batch.handles().subspan(step.num_decoding);
   std::size_t kept = 0;
-  std::erase_if(step.lanes, [&](const FlyingLane& lane) {
+  std::erase_if(step.prompts, [&](const PromptLane& lane) {
     const bool stays = kept < handles.size() && handles[kept] == lane.handle;
     kept += stays ? 1 : 0;
     return !stays;
@@ -211,14 +210,15 @@ void Worker::after_launch(FlyingStep& step) {
     walks_.commit(*step.speculation, {}, {}, refused_);
     step.speculation.reset();
   }
-  for (std::size_t index = 0; index < step.lanes.size(); ++index) {
-    const FlyingLane& lane = step.lanes[index];
+  for (const RequestHandle handle : step.decoding()) {
+    RequestState& request = *table_.find(handle);
+    ++request.num_computed;
+    ++request.num_pending;
+  }
+  for (const PromptLane& lane : step.prompts) {
     RequestState& request = *table_.find(lane.handle);
     request.num_computed += lane.num_tokens;
     request.num_pending += lane.samples ? 1 : 0;
-    if (index < step.num_decoding) {
-      continue;
-    }
     if (!lane.ends_prompt) {
       walks_.push_back(kPrefillNode, {&lane.handle, 1});
       continue;

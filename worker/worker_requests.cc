@@ -208,8 +208,8 @@ void Worker::finish_failed() {
 
 void Worker::fail_step(FlyingStep& step, const std::string& error) {
   abandon_speculation(step);
-  for (const FlyingLane& lane : step.lanes) {
-    if (RequestState* request = table_.find(lane.handle)) {
+  for (const RequestHandle handle : step.batch.handles()) {
+    if (RequestState* request = table_.find(handle)) {
       finish(*request, FinishReason::kError, error);
     }
   }
