@@ -135,7 +135,8 @@ bool KvCache::fits_capture(const SubmoduleStep& step, const StepContext& /*conte
     if (segment.handle.is_padding()) {
       continue;
     }
-    const CacheStream& stream = this->stream(segment.handle, segment.label);
+    const CacheStream& stream =
+        streams_.at(static_cast<std::size_t>(table_row(segment.handle, segment.label)));
     const auto published = std::max(stream.num_published, stream.num_holes);
     num_updates += config_.pages_for(stream.stored_length + segment.span) - published + 1;
   }
