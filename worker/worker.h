@@ -108,6 +108,9 @@ class Worker final : private CompositeListener {
     std::optional<SpeculationId> speculation;  // of the continuing ones, until it is settled
 
     void clear();
+    [[nodiscard]] bool samples(std::size_t lane) const {
+      return lane < num_decoding || prompts[lane - num_decoding].samples;
+    }
     [[nodiscard]] std::span<const RequestHandle> decoding() const {
       return batch.handles().first(num_decoding);
     }
@@ -149,7 +152,8 @@ class Worker final : private CompositeListener {
   [[nodiscard]] FlyingStep& step_of(Epoch epoch) { return steps_[epoch % steps_.size()]; }
   void build_step(FlyingStep& step);
   void add_decode_lanes(FlyingStep& step);
-  void add_decode_lane(FlyingStep& step, RequestHandle handle, std::int32_t iteration);
+  void add_decode_lane(FlyingStep& step, RequestHandle handle, const RequestInfo& info,
+                       std::int32_t iteration);
   void add_prompt_lanes(FlyingStep& step);
   static void add_prompt_lane(FlyingStep& step, const Scheduler::Share& share);
   void prepare_step(FlyingStep& step);

@@ -106,12 +106,15 @@ void Worker::add_decode_lanes(FlyingStep& step) {
   const std::size_t room = max_decode_lanes_ - ready_.handles.size();
   if (engine_->num_in_flight() > 0 && room > 0) {
     const FlyingStep& in_front = step_of(engine_->last_launched());
-    const std::span<const RequestHandle> decoding = in_front.decoding();
-    walks_.speculate(kDecodeNode, Names::kNode, decoding.last(std::min(room, decoding.size())),
+    const std::size_t num_left_out = in_front.num_decoding - std::min(room, in_front.num_decoding);
+    walks_.speculate(kDecodeNode, Names::kNode, in_front.decoding().subspan(num_left_out),
                      table_.num_rows(), {}, continuing_);
     step.speculation = continuing_.id;
+    // Whoever continues is alive, and its facts are where the step in front has them from.
+    const auto infos = in_front.batch.infos().subspan(num_left_out);
     for (std::size_t index = 0; index < continuing_.handles.size(); ++index) {
-      add_decode_lane(step, continuing_.handles[index], continuing_.iterations[index]);
+      add_decode_lane(step, continuing_.handles[index], *infos[continuing_.lanes[index]],
+                      continuing_.iterations[index]);
     }
     step.num_continuing = step.batch.size();
   }
@@ -122,16 +125,16 @@ void Worker::add_decode_lanes(FlyingStep& step) {
   }
   walks_.update_loop_counters(Names::kDecode, ready_.handles, infos_);
   for (std::size_t index = 0; index < ready_.handles.size(); ++index) {
-    add_decode_lane(step, ready_.handles[index],
+    add_decode_lane(step, ready_.handles[index], *infos_[index],
                     infos_[index]->loop_counters.count(Names::kDecodeLoop));
   }
   step.num_decoding = step.batch.size();
 }
 
 /// The step's own count of the loop is that of the iteration in which the lane will run.
-void Worker::add_decode_lane(FlyingStep& step, RequestHandle handle, std::int32_t iteration) {
-  const RequestState& request = *table_.find(handle);
-  step.batch.add(handle, request.info, *decode_row_).set(Names::kDecodeLoop, iteration);
+void Worker::add_decode_lane(FlyingStep& step, RequestHandle handle, const RequestInfo& info,
+                             std::int32_t iteration) {
+  step.batch.add(handle, info, *decode_row_).set(Names::kDecodeLoop, iteration);
 }
 
 void Worker::add_prompt_lanes(FlyingStep& step) {

@@ -85,8 +85,7 @@ void Worker::find_stops(const FlyingStep& step, const HostRows& rows) {
   const std::span<const RequestHandle> handles = step.batch.handles();
   const std::span<const InputMetadata> metadata = step.batch.metadata();
   for (std::size_t lane = 0; lane < handles.size(); ++lane) {
-    const bool samples = lane < step.num_decoding || step.prompts[lane - step.num_decoding].samples;
-    const RequestState* const request = samples ? table_.find(handles[lane]) : nullptr;
+    const RequestState* const request = step.samples(lane) ? table_.find(handles[lane]) : nullptr;
     if (request != nullptr) {
       views_.emplace_back(request->info, metadata[lane]);
     }
@@ -144,8 +143,10 @@ void Worker::take_tokens(const HostRows& rows) {
     request.append_token(token[row]);
     ++request.info.num_generated;
     count_token(request);
-    StepOutput& output = outputs.emplace_back(StepOutput{
-        .id = request.id, .token = token[row], .num_cached_tokens = request.num_cached_tokens});
+    StepOutput& output = outputs.emplace_back(StepOutput{.id = request.id, .token = token[row]});
+    if (request.info.num_generated == 1) {
+      dispatcher_.message().details_of(output).num_cached_tokens = request.num_cached_tokens;
+    }
     if (const int count = request.info.sampling.num_logprobs; count >= 0) {
       take_logprobs(rows, row, count, output);
     }
@@ -162,7 +163,8 @@ void Worker::end_with_token(RequestState& request, StepOutput& output) {
   const auto& stop_ids = request.info.sampling.stop_token_ids;
   const bool met_stop_token = request.info.num_generated > request.info.sampling.min_tokens &&
                               std::ranges::find(stop_ids, output.token) != stop_ids.end();
-  output.shows_token = !met_stop_token || request.spec.sampling.include_stop_in_output;
+  dispatcher_.message().details_of(output).shows_token =
+      !met_stop_token || request.spec.sampling.include_stop_in_output;
   // A lane that was launched before this stop was known is computed for nothing; a length is known before.
   metrics_.wasted(met_stop_token ? WasteReason::kStopToken : WasteReason::kLength)
       .add(request.num_pending);
@@ -171,9 +173,10 @@ void Worker::end_with_token(RequestState& request, StepOutput& output) {
 
 void Worker::take_logprobs(const HostRows& rows, std::size_t row, int num_top, StepOutput& output) {
   std::vector<TokenLogprob>& logprobs = dispatcher_.message().logprobs;
-  output.first_logprob = static_cast<std::int32_t>(logprobs.size());
+  OutputDetails& details = dispatcher_.message().details_of(output);
+  details.first_logprob = static_cast<std::int32_t>(logprobs.size());
   append_logprobs(rows, row, output.token, num_top, logprobs);
-  output.num_logprobs = static_cast<std::int32_t>(logprobs.size()) - output.first_logprob;
+  details.num_logprobs = static_cast<std::int32_t>(logprobs.size()) - details.first_logprob;
 }
 
 void Worker::count_token(RequestState& request) {
