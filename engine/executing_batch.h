@@ -31,22 +31,25 @@ class ExecutingBatch {
   /// A lane whose row the engine prepares.
   void add(RequestHandle handle, const RequestInfo& info, InputMetadata metadata,
            const LaneSource& source) {
-    push(handle, info, std::move(metadata), nullptr, source);
+    push(handle, info, nullptr) = std::move(metadata);
+    sources_[size() - 1] = source;
   }
   /// A lane with a row that is shared or kept elsewhere.
   void add(RequestHandle handle, const RequestInfo& info, InputMetadata metadata,
            const NodeInputs& inputs) {
-    push(handle, info, std::move(metadata), &inputs, {});
+    push(handle, info, &inputs) = std::move(metadata);
   }
   /// The same with the loop counters as the only metadata, made in place: what a decode lane needs.
   LoopCounters& add(RequestHandle handle, const RequestInfo& info, const NodeInputs& inputs) {
-    push(handle, info, {}, &inputs, {});
-    return metadata_.back().loop_counters;
+    InputMetadata& metadata = push(handle, info, &inputs);
+    metadata.stream_chunks.clear();
+    metadata.loop_counters = LoopCounters();
+    return metadata.loop_counters;
   }
   /// A lane with a row that lives as long as the step.
   void add(RequestHandle handle, const RequestInfo& info, InputMetadata metadata,
            std::unique_ptr<NodeInputs> inputs) {
-    push(handle, info, std::move(metadata), inputs.get(), {});
+    push(handle, info, inputs.get()) = std::move(metadata);
     owned_inputs_.push_back(std::move(inputs));
   }
   /// Makes room for steps of `num_lanes`.
@@ -57,16 +60,27 @@ class ExecutingBatch {
   template <class Drop>
   void drop_if(const Drop& drop);
 
-  [[nodiscard]] std::size_t size() const { return handles_.size(); }
-  [[nodiscard]] bool empty() const { return handles_.empty(); }
+  [[nodiscard]] std::size_t size() const { return num_lanes_; }
+  [[nodiscard]] bool empty() const { return num_lanes_ == 0; }
   [[nodiscard]] BatchColumns columns() const {
-    return {walk, handles_, infos_, metadata_, inputs_};
+    return {walk, handles(), infos(), metadata(), inputs()};
   }
-  [[nodiscard]] std::span<const RequestHandle> handles() const { return handles_; }
-  [[nodiscard]] std::span<const RequestInfo* const> infos() const { return infos_; }
-  [[nodiscard]] std::span<const InputMetadata> metadata() const { return metadata_; }
-  [[nodiscard]] std::span<const NodeInputs* const> inputs() const { return inputs_; }
-  [[nodiscard]] std::span<const LaneSource> sources() const { return sources_; }
+  [[nodiscard]] std::span<const RequestHandle> handles() const {
+    return std::span(handles_).first(num_lanes_);
+  }
+  [[nodiscard]] std::span<const RequestInfo* const> infos() const {
+    return std::span(infos_).first(num_lanes_);
+  }
+  [[nodiscard]] std::span<const InputMetadata> metadata() const {
+    return std::span(metadata_).first(num_lanes_);
+  }
+  [[nodiscard]] std::span<const NodeInputs* const> inputs() const {
+    return std::span(inputs_).first(num_lanes_);
+  }
+  /// Of lanes that were added without a row; the others' say nothing.
+  [[nodiscard]] std::span<const LaneSource> sources() const {
+    return std::span(sources_).first(num_lanes_);
+  }
   /// Requests that declined the step when it was prepared. They left the batch, and nothing of them failed.
   [[nodiscard]] std::span<const RequestHandle> skipped() const { return skipped_; }
 
@@ -80,16 +94,20 @@ class ExecutingBatch {
   void add_skipped(RequestHandle handle) { skipped_.push_back(handle); }
 
  private:
-  void push(RequestHandle handle, const RequestInfo& info, InputMetadata metadata,
-            const NodeInputs* inputs, const LaneSource& source) {
-    handles_.push_back(handle);
-    infos_.push_back(&info);
-    metadata_.push_back(std::move(metadata));
-    inputs_.push_back(inputs);
-    sources_.push_back(source);
+  /// Adds a lane; gives its metadata, which still are those of an earlier one.
+  InputMetadata& push(RequestHandle handle, const RequestInfo& info, const NodeInputs* inputs) {
+    if (num_lanes_ == handles_.size()) {
+      grow(num_lanes_ + 1);
+    }
+    handles_[num_lanes_] = handle;
+    infos_[num_lanes_] = &info;
+    inputs_[num_lanes_] = inputs;
+    return metadata_[num_lanes_++];
   }
-  void truncate(std::size_t num_lanes);
+  void grow(std::size_t num_lanes);
 
+  // Columns are as long as the longest step so far and never shrink: their elements are used again.
+  std::size_t num_lanes_ = 0;
   std::vector<RequestHandle> handles_;
   std::vector<const RequestInfo*> infos_;
   std::vector<InputMetadata> metadata_;
@@ -115,7 +133,7 @@ void ExecutingBatch::drop_if(const Drop& drop) {
     }
     ++kept;
   }
-  truncate(kept);
+  num_lanes_ = kept;
 }
 
 }  // namespace rigel

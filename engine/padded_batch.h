@@ -13,12 +13,15 @@ class PaddedBatch {
  public:
   PaddedBatch();
 
-  /// The columns, valid until the next call. Requires num_lanes >= lanes of `batch`.
+  /// The columns, valid until the next call and as long as those of `batch`. Requires num_lanes >= lanes of `batch`.
   [[nodiscard]] BatchColumns pad(const BatchColumns& batch, std::int32_t num_lanes,
                                  const NodeInputs& padding_row);
 
  private:
+  static void copy_metadata(const InputMetadata& from, InputMetadata& to);
+
   RequestInfo padding_info_;
+  InputMetadata padding_metadata_;
   std::vector<RequestHandle> handles_;
   std::vector<const RequestInfo*> infos_;
   std::vector<InputMetadata> metadata_;

@@ -35,9 +35,11 @@ class StepStaging {
     sent_bytes_ = 0;
     layout_ = 0;
     written_ = scratch;
+    ++num_resets_;
   }
 
-  /// A column of `count` elements, 16-byte aligned, with undefined contents. Throws CheckError when the block is full.
+  /// A column of `count` elements, 16-byte aligned, with undefined contents: what the steps before wrote there, whatever that
+  /// was. Throws CheckError when the block is full.
   template <class T>
   [[nodiscard]] StagedColumn<T> column(std::int64_t count) {
     const std::int64_t offset = carve(count * static_cast<std::int64_t>(sizeof(T)));
@@ -50,6 +52,8 @@ class StepStaging {
 
   [[nodiscard]] std::int64_t used_bytes() const { return used_bytes_; }
   [[nodiscard]] std::int64_t capacity_bytes() const { return capacity_bytes_; }
+  /// Steps started so far: tells a writer that nobody has used the block since its own last step.
+  [[nodiscard]] std::uint64_t num_resets() const { return num_resets_; }
   /// A fingerprint of the columns' sizes in their order: two steps with the same one have their columns at the same places.
   [[nodiscard]] std::uint64_t layout() const { return layout_; }
 
@@ -62,6 +66,7 @@ class StepStaging {
   std::int64_t used_bytes_ = 0;
   std::int64_t sent_bytes_ = 0;
   std::uint64_t layout_ = 0;
+  std::uint64_t num_resets_ = 0;
   std::byte* written_ = nullptr;  // where the host writes
 };
 

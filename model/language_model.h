@@ -71,7 +71,12 @@ class LanguageModel final : public ArNodeSubmodule {
 
   void prepare_gemms();
   void upload_frequencies(Device& device);
-  void stage_scores(const BatchColumns& batch, StepContext& context);
+  /// Leading lanes that have the row of a decode step.
+  [[nodiscard]] std::size_t num_decode_lanes(const BatchColumns& batch) const;
+  std::size_t declare_decode_lanes(const BatchColumns& batch, SubmoduleStep& step,
+                                   SamplerStep& sampler) const;
+  static void stage_scores(const BatchColumns& batch, std::size_t num_decoding,
+                           StepContext& context);
   void enqueue_layer(const Step& step, int index);
   void enqueue_attention(const Step& step, int index);
   /// Logits of the tokens whose indices are given: (n, V) f32.

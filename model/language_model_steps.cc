@@ -53,7 +53,7 @@ bool stops(const RequestView& request, const kernels::StepRecord& record) {
 
 bool is_scored(const RequestInfo& info, const NodeInputs& row) {
   // A request that lost its pages after its first token was scored before.
-  return info.scoring.has_value() && info.num_generated == 0 && row.walk == Names::kPrefill;
+  return row.walk == Names::kPrefill && info.scoring.has_value() && info.num_generated == 0;
 }
 
 }  // namespace
@@ -137,8 +137,9 @@ bool LanguageModel::declare_step(const BatchColumns& batch, SubmoduleStep& step)
   if (batch.slot_lease != nullptr && batch.slot_lease->bucket.key == Names::kDecodeWithLogprobs) {
     sampler.captured_logprobs = kMaxSampledLogprobs;
   }
-  std::int32_t next_token = 0;
-  for (std::size_t lane = 0; lane < batch.handles.size(); ++lane) {
+  const std::size_t num_decoding = declare_decode_lanes(batch, step, sampler);
+  auto next_token = static_cast<std::int32_t>(num_decoding);
+  for (std::size_t lane = num_decoding; lane < batch.handles.size(); ++lane) {
     const NodeInputs& row = *batch.inputs[lane];
     const auto span = static_cast<std::int32_t>(row.input_seq_len);
     step.segments.push_back({batch.handles[lane], LabelId::kMain, span});
@@ -158,13 +159,42 @@ bool LanguageModel::declare_step(const BatchColumns& batch, SubmoduleStep& step)
   return true;
 }
 
+/// Declares the leading lanes that share the row of a decode step, padding included: one token, which samples. What it has
+/// generated is all that is asked of each.
+std::size_t LanguageModel::declare_decode_lanes(const BatchColumns& batch, SubmoduleStep& step,
+                                                SamplerStep& sampler) const {
+  const std::size_t num_decoding = num_decode_lanes(batch);
+  step.segments.resize(num_decoding);
+  sampler.lanes.resize(num_decoding);
+  for (std::size_t lane = 0; lane < num_decoding; ++lane) {
+    const RequestHandle handle = batch.handles[lane];
+    step.segments[lane] = {handle, LabelId::kMain, 1};
+    sampler.lanes[lane] = {
+        .handle = handle,
+        .info = batch.infos[lane],
+        .num_generated = batch.metadata[lane].loop_counters.count(Names::kDecodeLoop),
+        .token_index = static_cast<std::int32_t>(lane)};
+  }
+  return num_decoding;
+}
+
+std::size_t LanguageModel::num_decode_lanes(const BatchColumns& batch) const {
+  const NodeInputs* const decode_row = decode_row_.get();
+  return static_cast<std::size_t>(
+      std::ranges::find_if(batch.inputs, [=](const NodeInputs* row) { return row != decode_row; }) -
+      batch.inputs.begin());
+}
+
 void LanguageModel::preprocess(const BatchColumns& batch, StepContext& context) {
   const auto ids = context.staging->column<std::int32_t>(context.num_tokens);
-  std::size_t token = 0;
-  for (const NodeInputs* inputs : batch.inputs) {
+  const std::size_t num_decoding = num_decode_lanes(batch);
+  // -1: the token that the row sampled last, known to the device.
+  std::ranges::fill(ids.host.first(num_decoding), -1);
+  std::size_t token = num_decoding;
+  for (const NodeInputs* inputs : batch.inputs.subspan(num_decoding)) {
     const Tensor& given = ar_row(*inputs).input_ids;
     if (!given.defined()) {
-      ids.host[token++] = -1;  // the token that the row sampled last, known to the device
+      ids.host[token++] = -1;
       continue;
     }
     const auto tokens = given.host_view().span<const std::int32_t>();
@@ -172,12 +202,13 @@ void LanguageModel::preprocess(const BatchColumns& batch, StepContext& context) 
     token += tokens.size();
   }
   context.stage(Names::kStagedIds, ids.device);
-  stage_scores(batch, context);
+  stage_scores(batch, num_decoding, context);
 }
 
-void LanguageModel::stage_scores(const BatchColumns& batch, StepContext& context) {
+void LanguageModel::stage_scores(const BatchColumns& batch, std::size_t num_decoding,
+                                 StepContext& context) {
   std::int64_t num_scored = 0;
-  for (std::size_t lane = 0; lane < batch.handles.size(); ++lane) {
+  for (std::size_t lane = num_decoding; lane < batch.handles.size(); ++lane) {
     if (is_scored(*batch.infos[lane], *batch.inputs[lane])) {
       num_scored += batch.inputs[lane]->input_seq_len;
     }
@@ -186,8 +217,8 @@ void LanguageModel::stage_scores(const BatchColumns& batch, StepContext& context
   const auto targets = context.staging->column<std::int32_t>(num_scored);
   const auto top_counts = context.staging->column<std::int32_t>(num_scored);
   std::size_t at = 0;
-  std::int32_t first_token = 0;
-  for (std::size_t lane = 0; lane < batch.handles.size(); ++lane) {
+  auto first_token = static_cast<std::int32_t>(num_decoding);
+  for (std::size_t lane = num_decoding; lane < batch.handles.size(); ++lane) {
     const NodeInputs& row = *batch.inputs[lane];
     if (is_scored(*batch.infos[lane], row)) {
       const auto next = row.tensor_inputs.front().second.host_view().span<const std::int32_t>();
@@ -218,16 +249,24 @@ std::vector<LoopId> LanguageModel::check_stop(const RequestView& request,
 bool LanguageModel::check_stop_batched(std::span<const RequestView> requests, const HostRows& rows,
                                        std::vector<LoopStop>& stopped) const {
   const std::span<const kernels::StepRecord> records = records_of(rows);
-  // The views usually come in row order, so the search begins where the last one ended.
-  std::size_t row = 0;
+  // The views usually come in the order of the rows, so the search begins behind the last one found.
+  const std::size_t num_rows = records.size();
+  std::size_t next = 0;
   for (const RequestView& request : requests) {
     const RequestHandle handle = request.info().handle;
-    for (std::size_t tried = 0; tried < records.size() && rows.handles[row] != handle; ++tried) {
-      row = (row + 1) % records.size();
+    std::size_t row = next;
+    std::size_t num_left = num_rows;
+    while (num_left > 0 && rows.handles[row] != handle) {
+      row = row + 1 == num_rows ? 0 : row + 1;
+      --num_left;
     }
-    if (row < records.size() && rows.handles[row] == handle && stops(request, records[row])) {
+    if (num_left == 0) {
+      continue;
+    }
+    if (stops(request, records[row])) {
       stopped.push_back({handle, Names::kDecodeLoop});
     }
+    next = row + 1 == num_rows ? 0 : row + 1;
   }
   return true;
 }

@@ -23,20 +23,27 @@ class Dispatcher::Stream {
 
   /// Passes `output` on to the listener. True when the request has ended here.
   bool deliver(const StepOutput& output, const StepMessage& message) {
+    static constexpr OutputDetails kNoDetails;
+    const OutputDetails& details = output.details >= 0
+                                       ? message.details[static_cast<std::size_t>(output.details)]
+                                       : kNoDetails;
     const RequestEnding* ending =
-        output.ending >= 0 ? &message.endings[static_cast<std::size_t>(output.ending)] : nullptr;
+        details.ending >= 0 ? &message.endings[static_cast<std::size_t>(details.ending)] : nullptr;
+    if (details.num_cached_tokens >= 0) {
+      num_cached_tokens_ = details.num_cached_tokens;
+    }
     text_.clear();
     num_tokens_ += output.token >= 0 ? 1 : 0;
-    const bool stopped = append_text(output);
+    const bool stopped = details.shows_token && append_text(output.token);
     if (ending != nullptr && !stopped) {
       finish_text();
     }
     OutputDelta delta;
     delta.text = text_;
     if (output.token >= 0) {
-      const auto logprobs = message.logprobs.begin() + output.first_logprob;
+      const auto logprobs = message.logprobs.begin() + details.first_logprob;
       token_.id = output.token;
-      token_.logprobs.assign(logprobs, logprobs + output.num_logprobs);
+      token_.logprobs.assign(logprobs, logprobs + details.num_logprobs);
       delta.tokens = {&token_, 1};
     }
     if (ending != nullptr) {
@@ -49,22 +56,22 @@ class Dispatcher::Stream {
       delta.stop_string = stream_.stop[static_cast<std::size_t>(stop_.matched_stop())];
     }
     delta.values = std::span(message.values)
-                       .subspan(static_cast<std::size_t>(output.first_value),
-                                static_cast<std::size_t>(output.num_values));
+                       .subspan(static_cast<std::size_t>(details.first_value),
+                                static_cast<std::size_t>(details.num_values));
     delta.num_prompt_tokens = stream_.num_prompt_tokens;
-    delta.num_cached_tokens = output.num_cached_tokens;
+    delta.num_cached_tokens = num_cached_tokens_;
     stream_.listener->on_delta(delta);
     return delta.finish.has_value();
   }
 
  private:
   /// True when a stop string has matched.
-  bool append_text(const StepOutput& output) {
-    if (output.token < 0 || !output.shows_token || !detokenizer_) {
+  bool append_text(std::int32_t token) {
+    if (token < 0 || !detokenizer_) {
       return false;
     }
     piece_.clear();
-    detokenizer_->push(output.token, piece_);
+    detokenizer_->push(token, piece_);
     return stop_.push(piece_, text_);
   }
 
@@ -83,6 +90,7 @@ class Dispatcher::Stream {
   std::optional<text::Detokenizer> detokenizer_;
   text::StopMatcher stop_;
   std::int32_t num_tokens_ = 0;
+  std::int32_t num_cached_tokens_ = 0;
   std::string piece_;  // what the latest token completed
   std::string text_;   // what of it may be shown
   GeneratedToken token_{};
@@ -105,6 +113,7 @@ void Dispatcher::open(OutputStream stream) {
 void Dispatcher::reserve(std::size_t num_outputs) {
   for (StepMessage& message : messages_.slots()) {
     message.outputs.reserve(num_outputs);
+    message.details.reserve(num_outputs);
   }
 }
 
@@ -173,7 +182,7 @@ void Dispatcher::deliver(const StepOutput& output, StepMessage& message) {
   }
   const std::int32_t num_tokens = entry->second->num_tokens();
   streams_.erase(entry);
-  if (output.ending < 0) {
+  if (output.details < 0 || message.details[static_cast<std::size_t>(output.details)].ending < 0) {
     on_stop_string_(output.id, num_tokens);
   }
 }

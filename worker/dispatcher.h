@@ -19,14 +19,19 @@
 
 namespace rigel {
 
-/// What one request got from one step.
+/// What one request got from one step. Of a token in the middle of a text this is all: the lines cross from core to core.
 struct StepOutput {
   RequestId id{};
-  std::int32_t token = -1;         // -1: none in this message
+  std::int32_t token = -1;    // -1: none in this message
+  std::int32_t details = -1;  // in StepMessage::details; -1: none
+};
+
+/// What comes with few outputs.
+struct OutputDetails {
   std::int32_t first_logprob = 0;  // in StepMessage::logprobs: the token's own, then its rivals
   std::int32_t num_logprobs = 0;
-  std::int32_t num_cached_tokens = 0;  // of the prompt
-  std::int32_t first_value = 0;        // in StepMessage::values
+  std::int32_t num_cached_tokens = -1;  // of the prompt; -1: as was said before
+  std::int32_t first_value = 0;         // in StepMessage::values
   std::int32_t num_values = 0;
   std::int32_t ending = -1;  // in StepMessage::endings; -1: the request goes on
   bool shows_token = true;   // false: the token ended the request and is not part of its text
@@ -42,12 +47,22 @@ struct RequestEnding {
 /// All outputs of one step: the dispatcher is woken once a step, never once a token. A message's memory is used again.
 struct StepMessage {
   std::vector<StepOutput> outputs;
+  std::vector<OutputDetails> details;
   std::vector<TokenLogprob> logprobs;
   std::vector<OutputValue> values;
   std::vector<RequestEnding> endings;
 
+  /// The details of one of `outputs`, made if there were none; valid until the next are made.
+  [[nodiscard]] OutputDetails& details_of(StepOutput& output) {
+    if (output.details < 0) {
+      output.details = static_cast<std::int32_t>(details.size());
+      details.emplace_back();
+    }
+    return details[static_cast<std::size_t>(output.details)];
+  }
   void clear() {
     outputs.clear();
+    details.clear();
     logprobs.clear();
     values.clear();
     endings.clear();

@@ -77,10 +77,13 @@ struct SpeculatedRows {
   std::vector<std::uint32_t> accepted_offers;  // indices; the others go back to their buffers
 
   void clear() {
-    handles.clear();
-    lanes.clear();
-    iterations.clear();
+    resize(0);
     accepted_offers.clear();
+  }
+  void resize(std::size_t num_rows) {
+    handles.resize(num_rows);
+    lanes.resize(num_rows);
+    iterations.resize(num_rows);
   }
 };
 

@@ -56,16 +56,6 @@ std::uint16_t WalkRuntime::scope_of(const walk::CompiledWalk& walk, LoopId loop)
   return *scope;
 }
 
-WalkPass& WalkRuntime::pass_at(PartitionId partition, RequestHandle handle) const {
-  RIGEL_CHECK(handle.row >= 0 && handle.row < num_rows_, "row {} of {}", handle.row, num_rows_);
-  return passes_.at(static_cast<std::size_t>(partition)).pass(handle.row);
-}
-
-WalkPass* WalkRuntime::live_pass(const walk::CompiledWalk& walk, RequestHandle handle) const {
-  WalkPass& pass = pass_at(walk.partition, handle);
-  return pass.handle == handle && pass.walk == static_cast<std::int16_t>(walk.id) ? &pass : nullptr;
-}
-
 WalkRuntime::Cursor WalkRuntime::at(const walk::CompiledWalk& walk, RequestHandle handle) const {
   RIGEL_CHECK(live_pass(walk, handle) != nullptr, "row {} of generation {} is not in walk {}",
               handle.row, handle.generation, static_cast<int>(walk.id));

@@ -3,6 +3,7 @@
 #include "engine/contract/request_info.h"
 #include "engine/contract/submodule.h"
 #include "model/walk/program.h"
+#include "tensor/error.h"
 #include "worker/walk_columns.h"
 #include "worker/walk_state.h"
 
@@ -161,10 +162,22 @@ class WalkRuntime {
   [[nodiscard]] RowSet& ready_set(const walk::CompiledWalk& walk, std::uint16_t node) const {
     return ready_[first_ready_[static_cast<std::size_t>(walk.id)] + node];
   }
+  void check_row(RequestHandle handle) const {
+    RIGEL_CHECK(handle.row >= 0 && handle.row < num_rows_, "row {} of {}", handle.row, num_rows_);
+  }
   /// The row's pass, whoever owns it.
-  [[nodiscard]] WalkPass& pass_at(PartitionId partition, RequestHandle handle) const;
+  [[nodiscard]] WalkPass& pass_at(PartitionId partition, RequestHandle handle) const {
+    check_row(handle);
+    RIGEL_CHECK(static_cast<std::size_t>(partition) < passes_.size(), "partition {} of {}",
+                static_cast<int>(partition), passes_.size());
+    return passes_[static_cast<std::size_t>(partition)].pass(handle.row);
+  }
   /// Null where the handle is dead, or the request's pass is through another walk.
-  [[nodiscard]] WalkPass* live_pass(const walk::CompiledWalk& walk, RequestHandle handle) const;
+  [[nodiscard]] WalkPass* live_pass(const walk::CompiledWalk& walk, RequestHandle handle) const {
+    WalkPass& pass = pass_at(walk.partition, handle);
+    return pass.handle == handle && pass.walk == static_cast<std::int16_t>(walk.id) ? &pass
+                                                                                    : nullptr;
+  }
   /// The same where that is known.
   [[nodiscard]] Cursor cursor_of(const walk::CompiledWalk& walk, RequestHandle handle) const {
     WalkPasses& passes = passes_of(walk);
@@ -188,7 +201,9 @@ class WalkRuntime {
   // Speculation.
   [[nodiscard]] static walk::InputMask lacking(const Cursor& cursor, std::uint16_t source,
                                                const walk::Successor& successor, bool& possible);
-  [[nodiscard]] static bool continues(const Cursor& cursor, std::uint16_t source,
+  [[nodiscard]] static bool feeds_itself_alone(const walk::CompiledWalk& walk, std::uint16_t source,
+                                               const walk::Successor& successor);
+  [[nodiscard]] static bool continues(const WalkNodeState& from, const WalkScopeState& scope,
                                       const walk::Successor& successor);
   [[nodiscard]] bool stage_offers(const Cursor& cursor, const walk::Successor& successor,
                                   walk::InputMask missing, std::span<StreamOffer> offers,
@@ -196,7 +211,8 @@ class WalkRuntime {
   [[nodiscard]] Open& open_of(SpeculationId id);
   void undo_staged(Open& open, const Staged& staged, std::span<StreamOffer> offers,
                    std::vector<std::uint32_t>& returned);
-  void fly(const walk::CompiledWalk& walk, const Open& open, std::size_t index);
+  void fly(const WalkPasses::NodeRows& rows, const walk::CompiledWalk& walk, const Open& open,
+           std::size_t index);
 
   // Routing.
   void emit(const Cursor& cursor, bool is_here, const walk::Output& output,

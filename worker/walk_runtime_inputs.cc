@@ -209,9 +209,11 @@ void WalkRuntime::land(WalkNode node, std::span<const RequestHandle> handles,
   const std::uint16_t index = node_of(walk, node.node);
   const walk::CompiledNode& compiled = walk.nodes[index];
   const InputMask consumed = compiled.refilled[walk.scopes[compiled.scope].depth];
+  const WalkPasses::NodeRows rows = passes_of(walk).rows_of(index, compiled.scope);
   for (std::size_t lane = 0; lane < handles.size(); ++lane) {
     const RequestHandle handle = handles[lane];
-    WalkPass& pass = pass_at(walk.partition, handle);
+    check_row(handle);
+    WalkPass& pass = rows.pass(handle.row);
     if (pass.handle != handle) {
       wasted.push_back(static_cast<std::uint32_t>(lane));
       continue;
@@ -226,19 +228,22 @@ void WalkRuntime::land(WalkNode node, std::span<const RequestHandle> handles,
     }
     RIGEL_CHECK(pass.walk == static_cast<std::int16_t>(walk.id), "row {} is not in walk {}",
                 handle.row, static_cast<int>(walk.id));
-    const Cursor cursor = cursor_of(walk, handle);
-    WalkNodeState& state = cursor.nodes[index];
+    WalkNodeState& state = rows.node(handle.row);
     RIGEL_CHECK(state.num_in_flight > 0, "row {} has no step in flight at node {}", handle.row,
                 static_cast<int>(node.node));
     --state.num_in_flight;
     if (state.num_discarded > 0) {
       --state.num_discarded;
       wasted.push_back(static_cast<std::uint32_t>(lane));
-      refresh_ready(cursor, index);
+      refresh_ready(cursor_of(walk, handle), index);
       continue;
     }
     state.taken = false;
-    release_current(cursor, index, consumed);
+    if (state.current_tensors == 0) {
+      state.current &= ~consumed;
+    } else {
+      release_current(cursor_of(walk, handle), index, consumed);
+    }
   }
 }
 

@@ -109,31 +109,34 @@ void WalkRuntime::route(const RouteInput& step, RouteOutput& routed) {
   const walk::CompiledNode& compiled = walk.nodes[node];
   const std::optional<InputMask> self_fed = self_fed_inputs(walk, node);
   const InputMask refilled = compiled.refilled[walk.scopes[compiled.scope].depth];
+  const WalkPasses::NodeRows rows = passes_of(walk).rows_of(node, compiled.scope);
+  const auto walk_number = static_cast<std::int16_t>(walk.id);
   for (std::size_t lane = 0; lane < step.handles.size(); ++lane) {
     const RequestHandle handle = step.handles[lane];
+    check_row(handle);
     const SignalMap* outputs = step.outputs.empty() ? nullptr : step.outputs[lane];
     // A request whose pass has gone on to another walk keeps what leaves the walk.
-    const bool is_here = live_pass(walk, handle) != nullptr;
-    if (is_here && passes_of(walk).nodes(handle.row)[node].done) {
+    const WalkPass& pass = rows.pass(handle.row);
+    WalkNodeState& state = rows.node(handle.row);
+    const bool is_here = pass.handle == handle && pass.walk == walk_number;
+    if (is_here ? state.done : outputs == nullptr) {
       continue;
     }
-    if (!is_here && outputs == nullptr) {
-      continue;
-    }
-    WalkPasses& passes = passes_of(walk);
-    const Cursor cursor{walk, passes, handle, passes.nodes(handle.row), passes.scopes(handle.row)};
-    if (WalkNodeState& state = cursor.nodes[node];
-        self_fed && outputs == nullptr && state.next == 0 && state.current_tensors == 0) {
+    if (self_fed && outputs == nullptr && (state.next | state.current_tensors) == 0) {
       // The steady step of a decode loop, without the general machinery below, which does the same.
-      WalkScopeState& loop = cursor.scopes[compiled.scope];
+      WalkScopeState& loop = rows.scope(handle.row);
       if (!loop.stopping && loop.iteration + 1 < loop.max_iters) {
         ++loop.iteration;
         state.current = (state.current & ~refilled) | *self_fed;
         state.ahead -= state.ahead > 0 ? 1 : 0;
-        refresh_ready(cursor, node);
+        if (state.num_in_flight == state.num_discarded) {
+          refresh_ready(cursor_of(walk, handle),
+                        node);  // with a step in flight it was not ready, nor is it
+        }
         continue;
       }
     }
+    const Cursor cursor = cursor_of(walk, handle);
     for (std::uint16_t index = compiled.outputs.begin; index < compiled.outputs.end; ++index) {
       const walk::Output& output = walk.outputs[index];
       const TensorList* tensors = outputs == nullptr ? nullptr : outputs->find(output.signal);

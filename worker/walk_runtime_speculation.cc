@@ -33,18 +33,22 @@ InputMask WalkRuntime::lacking(const Cursor& cursor, std::uint16_t source,
   return target.required & ~(kept | promoted | successor.fed);
 }
 
+/// Whether the source is all that its loop repeats and gives itself all that it needs: then nothing is lacking, ever.
+bool WalkRuntime::feeds_itself_alone(const walk::CompiledWalk& walk, std::uint16_t source,
+                                     const walk::Successor& successor) {
+  const walk::CompiledNode& node = walk.nodes[source];
+  return successor.is_new_iteration && successor.target == source &&
+         walk.scopes[node.scope].num_children == 1 && (node.required & ~successor.fed) == 0;
+}
+
 /// Whether a request goes on after the step in flight: not where its loop is known to end with it.
-bool WalkRuntime::continues(const Cursor& cursor, std::uint16_t source,
-                            const walk::Successor& successor) {
-  const WalkNodeState& from = cursor.nodes[source];
+inline bool WalkRuntime::continues(const WalkNodeState& from, const WalkScopeState& scope,
+                                   const walk::Successor& successor) {
   if (from.num_in_flight == from.num_discarded) {
     return false;  // its step in flight is of no use any more
   }
-  if (!successor.is_new_iteration) {
-    return true;
-  }
-  const WalkScopeState& scope = cursor.scopes[cursor.walk.nodes[successor.target].scope];
-  return !scope.stopping && !scope.done && scope.iteration + from.ahead + 1 < scope.max_iters;
+  return !successor.is_new_iteration ||
+         (!scope.stopping && !scope.done && scope.iteration + from.ahead + 1 < scope.max_iters);
 }
 
 void WalkRuntime::targets(WalkNode node, RequestHandle sample,
@@ -102,25 +106,37 @@ void WalkRuntime::speculate(WalkNode node, NodeId target, std::span<const Reques
         static_cast<std::int32_t>(index);
   }
   const std::uint16_t scope = walk.nodes[target_node].scope;
-  for (std::size_t lane = 0; lane < handles.size(); ++lane) {
-    if (static_cast<std::int64_t>(rows.handles.size()) >= room) {
-      break;
-    }
-    if (live_pass(walk, handles[lane]) == nullptr) {
+  const bool feeds_itself = feeds_itself_alone(walk, source, *successor);
+  const std::size_t most =
+      std::min(handles.size(), static_cast<std::size_t>(std::max(room, std::int64_t{0})));
+  rows.resize(most);
+  const WalkPasses::NodeRows states = passes_of(walk).rows_of(source, scope);
+  const auto walk_number = static_cast<std::int16_t>(walk.id);
+  std::size_t count = 0;
+  for (std::size_t lane = 0; lane < handles.size() && count < most; ++lane) {
+    const RequestHandle handle = handles[lane];
+    check_row(handle);
+    const WalkPass& pass = states.pass(handle.row);
+    const WalkNodeState& from = states.node(handle.row);
+    const WalkScopeState& loop = states.scope(handle.row);
+    if (pass.handle != handle || pass.walk != walk_number || !continues(from, loop, *successor)) {
       continue;
     }
-    const Cursor cursor = cursor_of(walk, handles[lane]);
-    bool possible = false;
-    const InputMask missing = lacking(cursor, source, *successor, possible);
-    if (!possible || !continues(cursor, source, *successor) ||
-        (missing != 0 && !stage_offers(cursor, *successor, missing, offers, open, rows))) {
-      continue;
+    if (!feeds_itself) {
+      const Cursor cursor = cursor_of(walk, handle);
+      bool possible = false;
+      const InputMask missing = lacking(cursor, source, *successor, possible);
+      if (!possible ||
+          (missing != 0 && !stage_offers(cursor, *successor, missing, offers, open, rows))) {
+        continue;
+      }
     }
-    rows.handles.push_back(handles[lane]);
-    rows.lanes.push_back(static_cast<std::uint32_t>(lane));
-    rows.iterations.push_back(cursor.scopes[scope].iteration +
-                              (successor->is_new_iteration ? cursor.nodes[source].ahead + 1 : 0));
+    rows.handles[count] = handle;
+    rows.lanes[count] = static_cast<std::uint32_t>(lane);
+    rows.iterations[count] = loop.iteration + (successor->is_new_iteration ? from.ahead + 1 : 0);
+    ++count;
   }
+  rows.resize(count);
   open.handles.assign(rows.handles.begin(), rows.handles.end());
   open.iterations.assign(rows.iterations.begin(), rows.iterations.end());
   for (const StreamOffer& offer : offers) {
@@ -173,6 +189,32 @@ WalkRuntime::Open& WalkRuntime::open_of(SpeculationId id) {
   return *open;
 }
 
+/// A row of a speculation is in flight from now on.
+inline void WalkRuntime::fly(const WalkPasses::NodeRows& rows, const walk::CompiledWalk& walk,
+                             const Open& open, std::size_t index) {
+  const RequestHandle handle = open.handles[index];
+  const WalkPass& pass = rows.pass(handle.row);
+  if (pass.handle != handle) {
+    return;  // removed meanwhile; `land` will call the lane wasted
+  }
+  RIGEL_CHECK(pass.walk == static_cast<std::int16_t>(walk.id),
+              "row {} has left walk {} before its step was launched", handle.row,
+              static_cast<int>(walk.id));
+  WalkNodeState& state = rows.node(handle.row);
+  const WalkScopeState& scope = rows.scope(handle.row);
+  const bool was_idle = state.num_in_flight == state.num_discarded;
+  ++state.num_in_flight;
+  if (scope.done) {
+    ++state.num_discarded;  // its loop has ended since the step was built
+  } else {
+    // The loop may have advanced since the step was built.
+    state.ahead = static_cast<std::uint8_t>(open.iterations[index] - scope.iteration);
+  }
+  if (was_idle) {
+    refresh_ready(cursor_of(walk, handle), open.node);
+  }
+}
+
 void WalkRuntime::commit(SpeculationId id, std::span<const RequestHandle> dropped,
                          std::span<StreamOffer> offers, std::vector<std::uint32_t>& returned) {
   returned.clear();
@@ -181,9 +223,10 @@ void WalkRuntime::commit(SpeculationId id, std::span<const RequestHandle> droppe
     return std::ranges::find(dropped, handle) != dropped.end();
   };
   const walk::CompiledWalk& walk = walk_of(open.target.walk);
+  const WalkPasses::NodeRows rows = passes_of(walk).rows_of(open.node, walk.nodes[open.node].scope);
   for (std::size_t index = 0; index < open.handles.size(); ++index) {
     if (dropped.empty() || !is_dropped(open.handles[index])) {
-      fly(walk, open, index);
+      fly(rows, walk, open, index);
     }
   }
   for (const Staged& staged : open.staged) {
@@ -202,29 +245,6 @@ void WalkRuntime::abandon(SpeculationId id, std::span<StreamOffer> offers,
     undo_staged(open, staged, offers, returned);
   }
   open.live = false;
-}
-
-/// A row of a speculation is in flight from now on.
-void WalkRuntime::fly(const walk::CompiledWalk& walk, const Open& open, std::size_t index) {
-  const RequestHandle handle = open.handles[index];
-  const WalkPass& pass = pass_at(walk.partition, handle);
-  if (pass.handle != handle) {
-    return;  // removed meanwhile; `land` will call the lane wasted
-  }
-  RIGEL_CHECK(pass.walk == static_cast<std::int16_t>(walk.id),
-              "row {} has left walk {} before its step was launched", handle.row,
-              static_cast<int>(walk.id));
-  const Cursor cursor = cursor_of(walk, handle);
-  WalkNodeState& state = cursor.nodes[open.node];
-  const WalkScopeState& scope = cursor.scopes[walk.nodes[open.node].scope];
-  ++state.num_in_flight;
-  if (scope.done) {
-    ++state.num_discarded;  // its loop has ended since the step was built
-  } else {
-    // The loop may have advanced since the step was built.
-    state.ahead = static_cast<std::uint8_t>(open.iterations[index] - scope.iteration);
-  }
-  refresh_ready(cursor, open.node);
 }
 
 void WalkRuntime::undo_staged(Open& open, const Staged& staged, std::span<StreamOffer> offers,

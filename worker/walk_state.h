@@ -111,6 +111,34 @@ class WalkPasses {
   [[nodiscard]] TensorList& cell(std::int32_t row, std::size_t index) {
     return cells_[at(row) * num_cells_ + index];
   }
+  /// One node and one scope around it in every row: what a step's call needs of each lane, found once.
+  class NodeRows {
+   public:
+    [[nodiscard]] WalkPass& pass(std::int32_t row) const { return passes_[at(row)]; }
+    [[nodiscard]] WalkNodeState& node(std::int32_t row) const {
+      return nodes_[at(row) * num_nodes_];
+    }
+    [[nodiscard]] WalkScopeState& scope(std::int32_t row) const {
+      return scopes_[at(row) * num_scopes_];
+    }
+
+   private:
+    friend class WalkPasses;
+    WalkPass* passes_ = nullptr;
+    WalkNodeState* nodes_ = nullptr;
+    WalkScopeState* scopes_ = nullptr;
+    std::size_t num_nodes_ = 0;
+    std::size_t num_scopes_ = 0;
+  };
+  [[nodiscard]] NodeRows rows_of(std::uint16_t node, std::uint16_t scope) {
+    NodeRows rows;
+    rows.passes_ = passes_.data();
+    rows.nodes_ = nodes_.data() + node;
+    rows.scopes_ = scopes_.data() + scope;
+    rows.num_nodes_ = num_nodes_;
+    rows.num_scopes_ = num_scopes_;
+    return rows;
+  }
   /// Tensor handles that all rows hold.
   [[nodiscard]] std::size_t num_tensors() const;
 

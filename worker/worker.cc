@@ -26,7 +26,7 @@ Worker::Worker(Device& device, std::unique_ptr<Engine> engine, KvCache* kv_cache
   const auto num_rows = static_cast<std::size_t>(config.num_rows);
   views_.reserve(num_rows);
   for (FlyingStep& step : steps_) {
-    step.lanes.reserve(num_rows);
+    step.prompts.reserve(num_rows);
     step.batch.reserve(num_rows);
   }
   expected_.reserve(num_rows);

@@ -89,25 +89,28 @@ class Worker final : private CompositeListener {
   struct Shutdown {};
   using Letter = std::variant<Submission, Cancellation, StopStringMet, Shutdown>;
 
-  /// A lane of a launched step, as far as its completion needs it. The request may have ended meanwhile.
-  struct FlyingLane {
+  /// A part of a prompt in a step, as far as its completion needs it. The request may have ended meanwhile.
+  struct PromptLane {
     RequestHandle handle;
     std::int32_t num_tokens = 0;
     bool samples = false;
     bool ends_prompt = false;
-    std::optional<PromptScoring> scoring = {};  // of the lane's tokens, where they are a prompt's
+    std::optional<PromptScoring> scoring = {};  // of the lane's tokens
   };
   /// A step from its schedule to its completion. Lanes: those that continue from the step in front, those that decode
   /// otherwise, prompts.
   struct FlyingStep {
     ExecutingBatch batch;
-    std::vector<FlyingLane> lanes;           // in batch order
+    std::vector<PromptLane> prompts;         // of the lanes behind those that decode
     std::vector<RequestHandle> prompt_ends;  // prompts whose last part this is
     std::size_t num_continuing = 0;
     std::size_t num_decoding = 0;              // continuing ones included
     std::optional<SpeculationId> speculation;  // of the continuing ones, until it is settled
 
     void clear();
+    [[nodiscard]] bool samples(std::size_t lane) const {
+      return lane < num_decoding || prompts[lane - num_decoding].samples;
+    }
     [[nodiscard]] std::span<const RequestHandle> decoding() const {
       return batch.handles().first(num_decoding);
     }
@@ -150,7 +153,8 @@ class Worker final : private CompositeListener {
   [[nodiscard]] FlyingStep& step_of(Epoch epoch) { return steps_[epoch % steps_.size()]; }
   void build_step(FlyingStep& step);
   void add_decode_lanes(FlyingStep& step);
-  void add_decode_lane(FlyingStep& step, RequestHandle handle, std::int32_t iteration);
+  void add_decode_lane(FlyingStep& step, RequestHandle handle, const RequestInfo& info,
+                       std::int32_t iteration);
   void add_prompt_lanes(FlyingStep& step);
   static void add_prompt_lane(FlyingStep& step, const Scheduler::Share& share);
   void prepare_step(FlyingStep& step);
@@ -165,8 +169,7 @@ class Worker final : private CompositeListener {
   void advance_walks(const FlyingStep& step);
   void mark_ended(RequestHandle handle);
   void take_tokens(const HostRows& rows);
-  void take_token(RequestState& request, std::int32_t token, bool ends, const HostRows& rows,
-                  std::size_t row);
+  void end_with_token(RequestState& request, StepOutput& output);
   void take_logprobs(const HostRows& rows, std::size_t row, int num_top, StepOutput& output);
   void end_prompts(const FlyingStep& step);
   void count_token(RequestState& request);

@@ -33,10 +33,10 @@ void Worker::complete_composite_step() {
 }
 
 void Worker::on_value(RequestHandle handle, OutputValue value) {
-  StepOutput& output = output_of(*table_.find(handle));
+  OutputDetails& details = dispatcher_.message().details_of(output_of(*table_.find(handle)));
   std::vector<OutputValue>& values = dispatcher_.message().values;
-  if (output.num_values++ == 0) {
-    output.first_value = static_cast<std::int32_t>(values.size());
+  if (details.num_values++ == 0) {
+    details.first_value = static_cast<std::int32_t>(values.size());
   }
   values.push_back(std::move(value));
 }

@@ -11,7 +11,7 @@ namespace rigel {
 
 void Worker::FlyingStep::clear() {
   batch.clear();
-  lanes.clear();
+  prompts.clear();
   prompt_ends.clear();
   num_continuing = 0;
   num_decoding = 0;
@@ -106,12 +106,15 @@ void Worker::add_decode_lanes(FlyingStep& step) {
   const std::size_t room = max_decode_lanes_ - ready_.handles.size();
   if (engine_->num_in_flight() > 0 && room > 0) {
     const FlyingStep& in_front = step_of(engine_->last_launched());
-    const std::span<const RequestHandle> decoding = in_front.decoding();
-    walks_.speculate(kDecodeNode, Names::kNode, decoding.last(std::min(room, decoding.size())),
+    const std::size_t num_left_out = in_front.num_decoding - std::min(room, in_front.num_decoding);
+    walks_.speculate(kDecodeNode, Names::kNode, in_front.decoding().subspan(num_left_out),
                      table_.num_rows(), {}, continuing_);
     step.speculation = continuing_.id;
+    // Whoever continues is alive, and its facts are where the step in front has them from.
+    const auto infos = in_front.batch.infos().subspan(num_left_out);
     for (std::size_t index = 0; index < continuing_.handles.size(); ++index) {
-      add_decode_lane(step, continuing_.handles[index], continuing_.iterations[index]);
+      add_decode_lane(step, continuing_.handles[index], *infos[continuing_.lanes[index]],
+                      continuing_.iterations[index]);
     }
     step.num_continuing = step.batch.size();
   }
@@ -122,17 +125,16 @@ void Worker::add_decode_lanes(FlyingStep& step) {
   }
   walks_.update_loop_counters(Names::kDecode, ready_.handles, infos_);
   for (std::size_t index = 0; index < ready_.handles.size(); ++index) {
-    add_decode_lane(step, ready_.handles[index],
+    add_decode_lane(step, ready_.handles[index], *infos_[index],
                     infos_[index]->loop_counters.count(Names::kDecodeLoop));
   }
   step.num_decoding = step.batch.size();
 }
 
 /// The step's own count of the loop is that of the iteration in which the lane will run.
-void Worker::add_decode_lane(FlyingStep& step, RequestHandle handle, std::int32_t iteration) {
-  const RequestState& request = *table_.find(handle);
-  step.batch.add(handle, request.info, *decode_row_).set(Names::kDecodeLoop, iteration);
-  step.lanes.push_back({.handle = handle, .num_tokens = 1, .samples = true});
+void Worker::add_decode_lane(FlyingStep& step, RequestHandle handle, const RequestInfo& info,
+                             std::int32_t iteration) {
+  step.batch.add(handle, info, *decode_row_).set(Names::kDecodeLoop, iteration);
 }
 
 void Worker::add_prompt_lanes(FlyingStep& step) {
@@ -167,7 +169,7 @@ void Worker::add_prompt_lane(FlyingStep& step, const Scheduler::Share& share) {
                             .whole_row = &request.whole_row,
                             .start = request.num_computed,
                             .end = request.num_computed + share.num_tokens});
-  step.lanes.push_back(
+  step.prompts.push_back(
       {.handle = request.handle(),
        .num_tokens = share.num_tokens,
        .samples = ends_prompt && request.info.max_tokens > 0,
@@ -179,9 +181,9 @@ void Worker::prepare_step(FlyingStep& step) {
   engine_->prepare_inputs(step.batch);
   finish_failed();
   // Prompts that failed left the batch, which kept its order.
-  const std::span<const RequestHandle> handles = step.batch.handles();
+  const std::span<const RequestHandle> handles = step.batch.handles().subspan(step.num_decoding);
   std::size_t kept = 0;
-  std::erase_if(step.lanes, [&](const FlyingLane& lane) {
+  std::erase_if(step.prompts, [&](const PromptLane& lane) {
     const bool stays = kept < handles.size() && handles[kept] == lane.handle;
     kept += stays ? 1 : 0;
     return !stays;
@@ -211,14 +213,15 @@ void Worker::after_launch(FlyingStep& step) {
     walks_.commit(*step.speculation, {}, {}, refused_);
     step.speculation.reset();
   }
-  for (std::size_t index = 0; index < step.lanes.size(); ++index) {
-    const FlyingLane& lane = step.lanes[index];
+  for (const RequestHandle handle : step.decoding()) {
+    RequestState& request = *table_.find(handle);
+    ++request.num_computed;
+    ++request.num_pending;
+  }
+  for (const PromptLane& lane : step.prompts) {
     RequestState& request = *table_.find(lane.handle);
     request.num_computed += lane.num_tokens;
     request.num_pending += lane.samples ? 1 : 0;
-    if (index < step.num_decoding) {
-      continue;
-    }
     if (!lane.ends_prompt) {
       walks_.push_back(kPrefillNode, {&lane.handle, 1});
       continue;

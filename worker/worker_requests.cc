@@ -154,7 +154,8 @@ StepOutput& Worker::output_of(RequestState& request) {
   std::vector<StepOutput>& outputs = dispatcher_.message().outputs;
   // A request's outputs of a step are made one after the other, so only the newest can be its own.
   if (outputs.empty() || outputs.back().id != request.id) {
-    outputs.push_back({.id = request.id, .num_cached_tokens = request.num_cached_tokens});
+    StepOutput& output = outputs.emplace_back(StepOutput{.id = request.id});
+    dispatcher_.message().details_of(output).num_cached_tokens = request.num_cached_tokens;
   }
   return outputs.back();
 }
@@ -162,7 +163,7 @@ StepOutput& Worker::output_of(RequestState& request) {
 void Worker::finish(RequestState& request, FinishReason reason, std::string error) {
   StepOutput& output = output_of(request);
   std::vector<RequestEnding>& endings = dispatcher_.message().endings;
-  output.ending = static_cast<std::int32_t>(endings.size());
+  dispatcher_.message().details_of(output).ending = static_cast<std::int32_t>(endings.size());
   RequestEnding& ending = endings.emplace_back();
   ending.reason = reason;
   ending.error = std::move(error);
@@ -208,8 +209,8 @@ void Worker::finish_failed() {
 
 void Worker::fail_step(FlyingStep& step, const std::string& error) {
   abandon_speculation(step);
-  for (const FlyingLane& lane : step.lanes) {
-    if (RequestState* request = table_.find(lane.handle)) {
+  for (const RequestHandle handle : step.batch.handles()) {
+    if (RequestState* request = table_.find(handle)) {
       finish(*request, FinishReason::kError, error);
     }
   }

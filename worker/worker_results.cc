@@ -43,7 +43,7 @@ void Worker::complete_step() {
 void Worker::take_scores(const FlyingStep& step, const HostRows& rows) {
   std::int64_t row = 0;
   std::int64_t num_last_logits = 0;
-  for (const FlyingLane& lane : step.lanes) {
+  for (const PromptLane& lane : step.prompts) {
     if (!lane.scoring) {
       continue;
     }
@@ -68,7 +68,7 @@ void Worker::take_scores(const FlyingStep& step, const HostRows& rows) {
 }
 
 void Worker::end_prompts(const FlyingStep& step) {
-  for (const FlyingLane& lane : step.lanes) {
+  for (const PromptLane& lane : step.prompts) {
     RequestState* request = table_.find(lane.handle);
     if (request == nullptr || !lane.ends_prompt) {
       continue;
@@ -82,11 +82,12 @@ void Worker::end_prompts(const FlyingStep& step) {
 
 void Worker::find_stops(const FlyingStep& step, const HostRows& rows) {
   views_.clear();
-  for (std::size_t index = 0; index < step.lanes.size(); ++index) {
-    const RequestState* request =
-        step.lanes[index].samples ? table_.find(step.lanes[index].handle) : nullptr;
+  const std::span<const RequestHandle> handles = step.batch.handles();
+  const std::span<const InputMetadata> metadata = step.batch.metadata();
+  for (std::size_t lane = 0; lane < handles.size(); ++lane) {
+    const RequestState* const request = step.samples(lane) ? table_.find(handles[lane]) : nullptr;
     if (request != nullptr) {
-      views_.emplace_back(request->info, step.batch.metadata()[index]);
+      views_.emplace_back(request->info, metadata[lane]);
     }
   }
   stops_ = engine_->check_stop(views_, rows);
@@ -125,53 +126,57 @@ void Worker::take_tokens(const HostRows& rows) {
     return;
   }
   const auto* token = tokens.data<std::int32_t>();
+  std::vector<StepOutput>& outputs = dispatcher_.message().outputs;
   std::int64_t num_taken = 0;
   for (std::size_t row = 0; row < rows.handles.size(); ++row) {
-    if (RequestState* request = table_.find(rows.handles[row])) {
-      --request->num_pending;
-      num_taken += token[row] >= 0 ? 1 : 0;
-      const bool ends = ends_row_[static_cast<std::size_t>(rows.handles[row].row)] != 0;
-      take_token(*request, token[row], ends, rows, row);
+    RequestState* const found = table_.find(rows.handles[row]);
+    if (found == nullptr) {
+      continue;
+    }
+    RequestState& request = *found;
+    --request.num_pending;
+    if (token[row] < 0) {
+      finish(request, FinishReason::kError, "the model gave no finite logits for this request");
+      continue;
+    }
+    ++num_taken;
+    request.append_token(token[row]);
+    ++request.info.num_generated;
+    count_token(request);
+    StepOutput& output = outputs.emplace_back(StepOutput{.id = request.id, .token = token[row]});
+    if (request.info.num_generated == 1) {
+      dispatcher_.message().details_of(output).num_cached_tokens = request.num_cached_tokens;
+    }
+    if (const int count = request.info.sampling.num_logprobs; count >= 0) {
+      take_logprobs(rows, row, count, output);
+    }
+    if (ends_row_[static_cast<std::size_t>(rows.handles[row].row)] != 0) {
+      end_with_token(request, output);
     }
   }
   count_latencies();
   metrics_.generation_tokens.add(num_taken);
 }
 
-void Worker::take_token(RequestState& request, std::int32_t token, bool ends, const HostRows& rows,
-                        std::size_t row) {
-  if (token < 0) {
-    finish(request, FinishReason::kError, "the model gave no finite logits for this request");
-    return;
-  }
-  request.append_token(token);
-  ++request.info.num_generated;
-  count_token(request);
-
-  StepOutput& output = dispatcher_.message().outputs.emplace_back();
-  output.id = request.id;
-  output.num_cached_tokens = request.num_cached_tokens;
-  output.token = token;
-  if (const int count = request.info.sampling.num_logprobs; count >= 0) {
-    take_logprobs(rows, row, count, output);
-  }
-  if (ends) {
-    const auto& stop_ids = request.info.sampling.stop_token_ids;
-    const bool met_stop_token = request.info.num_generated > request.info.sampling.min_tokens &&
-                                std::ranges::find(stop_ids, token) != stop_ids.end();
-    output.shows_token = !met_stop_token || request.spec.sampling.include_stop_in_output;
-    // A lane that was launched before this stop was known is computed for nothing; a length is known before.
-    metrics_.wasted(met_stop_token ? WasteReason::kStopToken : WasteReason::kLength)
-        .add(request.num_pending);
-    finish(request, met_stop_token ? FinishReason::kStop : FinishReason::kLength, "");
-  }
+/// The token was the request's last: it met a stop token or its length.
+void Worker::end_with_token(RequestState& request, StepOutput& output) {
+  const auto& stop_ids = request.info.sampling.stop_token_ids;
+  const bool met_stop_token = request.info.num_generated > request.info.sampling.min_tokens &&
+                              std::ranges::find(stop_ids, output.token) != stop_ids.end();
+  dispatcher_.message().details_of(output).shows_token =
+      !met_stop_token || request.spec.sampling.include_stop_in_output;
+  // A lane that was launched before this stop was known is computed for nothing; a length is known before.
+  metrics_.wasted(met_stop_token ? WasteReason::kStopToken : WasteReason::kLength)
+      .add(request.num_pending);
+  finish(request, met_stop_token ? FinishReason::kStop : FinishReason::kLength, "");
 }
 
 void Worker::take_logprobs(const HostRows& rows, std::size_t row, int num_top, StepOutput& output) {
   std::vector<TokenLogprob>& logprobs = dispatcher_.message().logprobs;
-  output.first_logprob = static_cast<std::int32_t>(logprobs.size());
+  OutputDetails& details = dispatcher_.message().details_of(output);
+  details.first_logprob = static_cast<std::int32_t>(logprobs.size());
   append_logprobs(rows, row, output.token, num_top, logprobs);
-  output.num_logprobs = static_cast<std::int32_t>(logprobs.size()) - output.first_logprob;
+  details.num_logprobs = static_cast<std::int32_t>(logprobs.size()) - details.first_logprob;
 }
 
 void Worker::count_token(RequestState& request) {

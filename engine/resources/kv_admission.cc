@@ -27,21 +27,28 @@ AdmitOutcome KvCache::admit(const SubmoduleStep& step, const StepContext& /*cont
     RIGEL_CHECK(stream.step_stamp != stamp_, "label {} of row {} has two segments in a step",
                 static_cast<int>(segment.label), segment.handle.row);
     stream.step_stamp = stamp_;
-    note_undo(table_row(segment.handle, segment.label));
-    convert_lease(stream);
+    if (is_staging_) {
+      note_undo(table_row(segment.handle, segment.label));
+    }
+    if (stream.stored_length == 0) {
+      convert_lease(stream);
+    }
   }
   const bool has_forks = !kv.pre_forks.empty() || !kv.post_forks.empty();
   for (const Segment& segment : segments) {
     if (segment.handle.is_padding()) {
       continue;
     }
-    const AdmitOutcome outcome =
-        has_forks ? reserve_with_forks(kv, segments, segment.handle) : reserve(segment);
-    if (!outcome.ok()) {
-      abandon(step);
-      return outcome;
+    CacheStream& stream = stream_of(segment.handle.row, static_cast<std::int32_t>(segment.label));
+    if (has_forks || !has_room(stream, segment.span)) {
+      const AdmitOutcome outcome =
+          has_forks ? reserve_with_forks(kv, segments, segment.handle) : reserve(segment);
+      if (!outcome.ok()) {
+        abandon(step);
+        return outcome;
+      }
     }
-    stream_of(segment.handle.row, static_cast<std::int32_t>(segment.label)).is_admitted = true;
+    stream.is_admitted = true;
   }
   return {};
 }
@@ -81,10 +88,23 @@ AdmitOutcome KvCache::refusal(RequestHandle handle, LabelId label, std::size_t n
 }
 
 /// The next token goes into a page that others read too: a stream cut back into a full page.
-bool KvCache::writes_shared_page(const CacheStream& stream) const {
-  return (stream.stored_length & (config_.page_size - 1)) != 0 &&  // page_size is a power of two
-         arena_.num_owners(
-             stream.pages[static_cast<std::size_t>(stream.stored_length / config_.page_size)]) > 1;
+bool KvCache::writes_shared_page(CacheStream& stream) const {
+  const std::int32_t index = config_.page_of(stream.stored_length);
+  if (stream.stored_length == index * config_.page_size || writes_sole_page(stream)) {
+    return false;
+  }
+  if (arena_.num_owners(stream.pages[static_cast<std::size_t>(index)]) > 1) {
+    return true;
+  }
+  stream.sole_index = index;
+  return false;
+}
+
+/// The tokens go into a page that the stream has for itself: the step needs nothing of the pool.
+bool KvCache::has_room(const CacheStream& stream, std::int32_t span) const {
+  const std::int32_t length = stream.stored_length + span;
+  return writes_sole_page(stream) && length <= (stream.sole_index + 1) * config_.page_size &&
+         length <= config_.max_length;
 }
 
 AdmitOutcome KvCache::reserve(const Segment& segment) {

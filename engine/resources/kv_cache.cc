@@ -33,6 +33,7 @@ KvCache::KvCache(ResourceKey key, Device& device, const KvCacheConfig& config)
     stream.pages.reserve(static_cast<std::size_t>(max_pages_per_row()));
   }
   starts_.reserve(streams_.size());
+  grown_.reserve(streams_.size());
   undo_.reserve(streams_.size());
   if (config.has_prefix_cache()) {
     index_.emplace(config.num_pages, config.page_size, config.fingerprint);
@@ -41,28 +42,6 @@ KvCache::KvCache(ResourceKey key, Device& device, const KvCacheConfig& config)
     host_arena_.emplace(config.num_host_pages + 1);
     host_pool_ = PinnedBuffer(device, config.page_bytes() * config.num_host_pages);
   }
-}
-
-CacheRow& KvCache::row(RequestHandle handle) {
-  return const_cast<CacheRow&>(std::as_const(*this).row(handle));
-}
-
-const CacheRow& KvCache::row(RequestHandle handle) const {
-  RIGEL_CHECK(handle.row >= 0 && handle.row < config_.num_rows, "no row {} in a cache of {} rows",
-              handle.row, config_.num_rows);
-  const CacheRow& row = rows_[static_cast<std::size_t>(handle.row)];
-  RIGEL_CHECK(row.open && row.handle == handle, "row {} belongs to another request", handle.row);
-  return row;
-}
-
-CacheStream& KvCache::stream(RequestHandle handle, LabelId label) {
-  return const_cast<CacheStream&>(std::as_const(*this).stream(handle, label));
-}
-
-const CacheStream& KvCache::stream(RequestHandle handle, LabelId label) const {
-  RIGEL_CHECK(static_cast<std::int32_t>(label) < config_.num_labels,
-              "no label {} in a cache of {} labels", static_cast<int>(label), config_.num_labels);
-  return stream_of(row(handle).handle.row, static_cast<std::int32_t>(label));
 }
 
 void KvCache::ingest_request(const RequestInfo& info) {
@@ -101,6 +80,7 @@ void KvCache::empty_stream(CacheStream& stream, Epoch last_touch) {
   stream.stored_length = 0;
   stream.num_published = 0;
   stream.num_holes = 0;
+  stream.sole_index = -1;
   stream.is_admitted = false;
   stream.is_converted = false;
   stream.chain_end = PrefixIndex::root();
@@ -144,6 +124,7 @@ void KvCache::truncate_to(RequestHandle handle, LabelId label, std::int32_t leng
   }
   stream.num_published = std::min(stream.num_published, static_cast<std::int32_t>(num_kept));
   stream.stored_length = length;
+  stream.sole_index = -1;  // the last page left may be one that was full, and shared
   stream.chain_end = PrefixIndex::root();
   stream.num_chained = 0;
   ++stream.generation;

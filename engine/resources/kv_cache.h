@@ -8,11 +8,13 @@
 #include "kernels/kv_pages.h"
 #include "tensor/buffer.h"
 #include "tensor/device.h"
+#include "tensor/error.h"
 
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
 namespace rigel {
@@ -114,10 +116,24 @@ class KvCache final : public Resource {
   }
 
  private:
-  [[nodiscard]] CacheRow& row(RequestHandle handle);
-  [[nodiscard]] const CacheRow& row(RequestHandle handle) const;
-  [[nodiscard]] CacheStream& stream(RequestHandle handle, LabelId label);
-  [[nodiscard]] const CacheStream& stream(RequestHandle handle, LabelId label) const;
+  [[nodiscard]] CacheRow& row(RequestHandle handle) {
+    return const_cast<CacheRow&>(std::as_const(*this).row(handle));
+  }
+  [[nodiscard]] const CacheRow& row(RequestHandle handle) const {
+    RIGEL_CHECK(handle.row >= 0 && handle.row < config_.num_rows, "no row {} in a cache of {} rows",
+                handle.row, config_.num_rows);
+    const CacheRow& row = rows_[static_cast<std::size_t>(handle.row)];
+    RIGEL_CHECK(row.open && row.handle == handle, "row {} belongs to another request", handle.row);
+    return row;
+  }
+  [[nodiscard]] CacheStream& stream(RequestHandle handle, LabelId label) {
+    return const_cast<CacheStream&>(std::as_const(*this).stream(handle, label));
+  }
+  [[nodiscard]] const CacheStream& stream(RequestHandle handle, LabelId label) const {
+    RIGEL_CHECK(static_cast<std::int32_t>(label) < config_.num_labels,
+                "no label {} in a cache of {} labels", static_cast<int>(label), config_.num_labels);
+    return stream_of(row(handle).handle.row, static_cast<std::int32_t>(label));
+  }
   [[nodiscard]] CacheStream& stream_of(std::int32_t row, std::int32_t label) {
     return streams_[static_cast<std::size_t>(label * config_.num_rows + row)];
   }
@@ -146,7 +162,12 @@ class KvCache final : public Resource {
                                                 std::span<const Segment> segments,
                                                 RequestHandle handle);
   [[nodiscard]] bool fill(std::vector<PageIndex>& pages, std::size_t count);
-  [[nodiscard]] bool writes_shared_page(const CacheStream& stream) const;
+  /// The next token goes into a page that is known to be the stream's alone.
+  [[nodiscard]] bool writes_sole_page(const CacheStream& stream) const {
+    return config_.page_of(stream.stored_length) == stream.sole_index;
+  }
+  [[nodiscard]] bool writes_shared_page(CacheStream& stream) const;
+  [[nodiscard]] bool has_room(const CacheStream& stream, std::int32_t span) const;
   void convert_lease(CacheStream& stream);
   void note_undo(std::int32_t stream_index);
   [[nodiscard]] StreamUndo* undo_of(const CacheStream& stream);
@@ -160,6 +181,8 @@ class KvCache final : public Resource {
   /// Differences of the page table that a captured step has room for.
   [[nodiscard]] std::int64_t captured_updates(std::span<const Segment> segments) const;
   void publish(std::span<const Segment> segments, KvPlan& plan, StepContext& context);
+  [[nodiscard]] static std::int32_t num_unpublished(const CacheStream& stream);
+  [[nodiscard]] ConstDeviceView write_updates(std::int64_t num_places, StepContext& context);
   void enqueue_copies(StreamRef stream);
   void apply_retention(CacheStream& stream, Epoch epoch);
 
@@ -181,6 +204,8 @@ class KvCache final : public Resource {
   Epoch completed_ = 0;
   std::uint64_t stamp_ = 0;
   std::vector<StreamStart> starts_;
+  std::vector<std::int32_t>
+      grown_;  // streams whose page table changes with the step that is planned
   std::vector<kernels::PageCopy> copies_;
   bool is_staging_ = false;
   std::vector<StreamUndo> undo_;  // of the staged step

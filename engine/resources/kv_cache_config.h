@@ -2,6 +2,7 @@
 
 #include "tensor/dtype.h"
 
+#include <bit>
 #include <cstdint>
 
 namespace rigel {
@@ -44,7 +45,11 @@ struct KvCacheConfig {
   [[nodiscard]] std::int64_t page_bytes() const { return num_layers * block_bytes(); }
   /// Pages that `length` tokens take.
   [[nodiscard]] std::int32_t pages_for(std::int32_t length) const {
-    return (length + page_size - 1) / page_size;
+    return page_of(length + page_size - 1);
+  }
+  /// The index of the page that holds token `place` of a stream. Several a row and step: page_size is a power of two.
+  [[nodiscard]] std::int32_t page_of(std::int32_t place) const {
+    return place >> std::countr_zero(static_cast<std::uint32_t>(page_size));
   }
   [[nodiscard]] bool has_prefix_cache() const { return enable_prefix_cache && world_size == 1; }
 };

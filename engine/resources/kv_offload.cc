@@ -128,6 +128,7 @@ bool KvCache::reload(RequestHandle handle, StreamRef stream, Epoch last_touch) {
     CacheStream& into = stream_of(handle.row, label);
     generations += into.generation;
     into.pages.assign(static_cast<std::size_t>(into.num_holes), kNoPage);
+    into.sole_index = -1;
   }
   RIGEL_CHECK(generations == row.host_generations, "row {} changed while it was on the host",
               handle.row);

@@ -70,7 +70,7 @@ void KvCache::fork(RequestHandle handle, const Fork& fork, Epoch epoch) {
     drop_page(page, epoch);
   }
   target.pages.clear();
-  const std::int32_t num_full = source.stored_length / config_.page_size;
+  const std::int32_t num_full = config_.page_of(source.stored_length);
   for (std::int32_t index = 0; index < num_full; ++index) {
     const PageIndex page = source.pages[static_cast<std::size_t>(index)];
     share_page(page);
@@ -85,6 +85,7 @@ void KvCache::fork(RequestHandle handle, const Fork& fork, Epoch epoch) {
   }
   target.stored_length = source.stored_length;
   target.num_published = 0;
+  target.sole_index = -1;
   target.num_holes = source.num_holes;
   target.chain_end = PrefixIndex::root();
   target.num_chained = 0;
@@ -103,7 +104,7 @@ void KvCache::make_private(CacheStream& stream, Epoch epoch) {
   if (!writes_shared_page(stream)) {
     return;
   }
-  const std::int32_t index = stream.stored_length / config_.page_size;
+  const std::int32_t index = config_.page_of(stream.stored_length);
   PageIndex& page = stream.pages[static_cast<std::size_t>(index)];
   const PageIndex shared = page;
   page = take_reserved(stream);
@@ -134,7 +135,8 @@ bool KvCache::fits_capture(const SubmoduleStep& step, const StepContext& /*conte
     if (segment.handle.is_padding()) {
       continue;
     }
-    const CacheStream& stream = this->stream(segment.handle, segment.label);
+    const CacheStream& stream =
+        streams_.at(static_cast<std::size_t>(table_row(segment.handle, segment.label)));
     const auto published = std::max(stream.num_published, stream.num_holes);
     num_updates += config_.pages_for(stream.stored_length + segment.span) - published + 1;
   }
@@ -143,35 +145,14 @@ bool KvCache::fits_capture(const SubmoduleStep& step, const StepContext& /*conte
 
 void KvCache::publish(std::span<const Segment> segments, KvPlan& plan, StepContext& context) {
   starts_.clear();
-  std::int64_t num_updates = 0;
+  grown_.clear();
   std::int64_t num_tokens = 0;
   for (const Segment& segment : segments) {
     num_tokens += segment.span;
-    if (segment.handle.is_padding()) {
-      continue;
-    }
-    CacheStream& stream = stream_of(segment.handle.row, static_cast<std::int32_t>(segment.label));
-    if (segment.span > 0) {
-      make_private(stream, context.epoch);
-    }
-    while (static_cast<std::int32_t>(stream.pages.size()) * config_.page_size <
-           stream.stored_length + segment.span) {  // a fork's: now it is known what it grows behind
-      stream.pages.push_back(take_reserved(stream));
-    }
-    if (stream.is_converted) {
-      starts_.push_back({segment.handle, segment.label, stream.stored_length});
-    }
-    num_updates += static_cast<std::int64_t>(stream.pages.size()) -
-                   std::max(stream.num_published, stream.num_holes);
   }
-  const std::int64_t num_places =
-      context.batch.slot_lease != nullptr ? captured_updates(segments) : num_updates;
-  RIGEL_CHECK(num_updates <= num_places, "{} page updates do not fit a captured step's {}",
-              num_updates, num_places);
-  const auto updates = context.staging->column<std::int32_t>(num_places * 3);
   const auto streams = context.staging->column<std::int32_t>(num_tokens);
   const auto indices = context.staging->column<std::int32_t>(num_tokens);
-  std::size_t at = 0;
+  std::int64_t num_updates = 0;
   std::size_t token = 0;
   for (const Segment& segment : segments) {
     if (segment.handle.is_padding()) {
@@ -181,8 +162,49 @@ void KvCache::publish(std::span<const Segment> segments, KvPlan& plan, StepConte
       }
       continue;
     }
-    CacheStream& stream = stream_of(segment.handle.row, static_cast<std::int32_t>(segment.label));
     const std::int32_t table_row = this->table_row(segment.handle, segment.label);
+    CacheStream& stream = streams_[static_cast<std::size_t>(table_row)];
+    if (segment.span > 0 && !writes_sole_page(stream)) {
+      make_private(stream, context.epoch);
+    }
+    while (static_cast<std::int32_t>(stream.pages.size()) * config_.page_size <
+           stream.stored_length + segment.span) {  // a fork's: now it is known what it grows behind
+      stream.pages.push_back(take_reserved(stream));
+    }
+    if (stream.is_converted) {
+      starts_.push_back({segment.handle, segment.label, stream.stored_length});
+    }
+    if (const std::int32_t num_new = num_unpublished(stream); num_new > 0) {
+      num_updates += num_new;
+      grown_.push_back(table_row);
+    }
+    for (std::int32_t offset = 0; offset < segment.span; ++offset, ++token) {
+      streams.host[token] = table_row;
+      indices.host[token] = stream.stored_length + offset;
+    }
+  }
+  const std::int64_t num_places =
+      context.batch.slot_lease != nullptr ? captured_updates(segments) : num_updates;
+  RIGEL_CHECK(num_updates <= num_places, "{} page updates do not fit a captured step's {}",
+              num_updates, num_places);
+  plan.page_updates = write_updates(num_places, context);
+  plan.token_streams = streams.device;
+  plan.token_indices = indices.device;
+  plan.host_token_indices = indices.host;
+}
+
+/// Pages of a stream that the device's page table does not have yet.
+std::int32_t KvCache::num_unpublished(const CacheStream& stream) {
+  return static_cast<std::int32_t>(stream.pages.size()) -
+         std::max(stream.num_published, stream.num_holes);
+}
+
+/// The differences of the page table: in a steady step, one row in page_size has one.
+ConstDeviceView KvCache::write_updates(std::int64_t num_places, StepContext& context) {
+  const auto updates = context.staging->column<std::int32_t>(num_places * 3);
+  std::size_t at = 0;
+  for (const std::int32_t table_row : grown_) {
+    CacheStream& stream = streams_[static_cast<std::size_t>(table_row)];
     auto published = std::max(stream.num_published, stream.num_holes);
     for (; published < static_cast<std::int32_t>(stream.pages.size()); ++published) {
       updates.host[at++] = table_row;
@@ -191,16 +213,9 @@ void KvCache::publish(std::span<const Segment> segments, KvPlan& plan, StepConte
           static_cast<std::int32_t>(stream.pages[static_cast<std::size_t>(published)]);
     }
     stream.num_published = published;
-    for (std::int32_t offset = 0; offset < segment.span; ++offset, ++token) {
-      streams.host[token] = table_row;
-      indices.host[token] = stream.stored_length + offset;
-    }
   }
   std::fill(updates.host.begin() + static_cast<std::ptrdiff_t>(at), updates.host.end(), -1);
-  plan.page_updates = updates.device.reshape({num_places, 3});
-  plan.token_streams = streams.device;
-  plan.token_indices = indices.device;
-  plan.host_token_indices = indices.host;
+  return updates.device.reshape({num_places, 3});
 }
 
 void KvCache::enqueue_copies(StreamRef stream) {
@@ -224,7 +239,9 @@ void KvCache::commit(const SubmoduleStep& step, const StepContext& context) {
     if (kv.commit && segment.span > 0) {
       stream.stored_length += segment.span;
       ++stream.generation;
-      apply_retention(stream, context.epoch);
+      if (config_.retention.max_tokens > 0) {
+        apply_retention(stream, context.epoch);
+      }
     }
   }
   for (const Fork& fork : kv.post_forks) {
@@ -235,9 +252,6 @@ void KvCache::commit(const SubmoduleStep& step, const StepContext& context) {
 
 void KvCache::apply_retention(CacheStream& stream, Epoch epoch) {
   const RetentionPolicy& policy = config_.retention;
-  if (policy.max_tokens == 0) {
-    return;
-  }
   if (policy.protected_tokens == 0) {
     const std::int32_t num_old =
         std::max(0, stream.stored_length - policy.max_tokens) / config_.page_size;
@@ -260,6 +274,7 @@ void KvCache::apply_retention(CacheStream& stream, Epoch epoch) {
   }
   stream.pages.erase(begin, begin + num_old);
   stream.stored_length -= num_old * config_.page_size;
+  stream.sole_index = -1;
   stream.num_published = std::min(stream.num_published, first);
 }
 

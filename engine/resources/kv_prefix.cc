@@ -53,6 +53,7 @@ void KvCache::convert_lease(CacheStream& stream) {
   stream.pages.insert(stream.pages.begin(), stream.lease.begin(), stream.lease.end());
   stream.stored_length = static_cast<std::int32_t>(stream.lease.size()) * config_.page_size;
   stream.num_published = 0;
+  stream.sole_index = -1;
   stream.is_converted = true;
   ++stream.generation;
   stream.lease.clear();

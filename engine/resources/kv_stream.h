@@ -12,18 +12,23 @@ namespace rigel {
 inline constexpr PageIndex kNoPage{-1};
 
 /// The keys and values of one label of one request, as the cache keeps book of them.
-struct CacheStream {
-  std::vector<PageIndex> pages;     // by index in the page table; may reach beyond what is stored
-  std::vector<PageIndex> reserved;  // for the forks and private copies of the step that is admitted
-  std::vector<PageIndex> lease;     // a cached prefix that the first step takes over
+struct alignas(64) CacheStream {
+  // What every step touches stands together, in one cache line.
+  std::vector<PageIndex> pages;  // by index in the page table; may reach beyond what is stored
   std::int32_t stored_length = 0;
   std::int32_t num_published = 0;  // leading pages that the device's page table has
   std::int32_t num_holes = 0;      // leading indices without a page
-  std::uint64_t generation = 0;    // counts changes of what is stored
-  std::uint64_t step_stamp = 0;    // the admission that saw it last
-  bool is_admitted = false;        // a step that was admitted is not committed yet
   std::int32_t undo_index = -1;    // its entry among what a staged step changed
-  bool is_converted = false;       // begins with a lease, and that step is not committed yet
+  std::uint64_t step_stamp = 0;    // the admission that saw it last
+  std::uint64_t generation = 0;    // counts changes of what is stored
+  /// Index of a page that was found to have this owner alone and cannot have got another since: only full pages get more.
+  std::int32_t sole_index = -1;
+  bool is_admitted = false;   // a step that was admitted is not committed yet
+  bool is_converted = false;  // begins with a lease, and that step is not committed yet
+
+  std::vector<PageIndex> reserved;  // for the forks and private copies of the step that is admitted
+  std::vector<PageIndex>
+      lease;  // a cached prefix that the first step takes over; nothing is stored before
 
   // The chain of this stream's full pages in the prefix index.
   PrefixIndex::Node chain_end;
@@ -32,7 +37,7 @@ struct CacheStream {
 };
 
 /// One request's streams, and where they are while they are on the host.
-struct CacheRow {
+struct alignas(64) CacheRow {
   struct HostPage {
     PageIndex page{};
     std::int32_t stream = 0;
@@ -40,9 +45,9 @@ struct CacheRow {
     std::int32_t shared = -1;  // the entry of another stream that this one has its page with
   };
   RequestHandle handle;
+  Epoch last_step = 0;  // the last committed step with a segment of this request
   bool open = false;
   bool is_offloaded = false;
-  Epoch last_step = 0;           // the last committed step with a segment of this request
   std::uint64_t fork_stamp = 0;  // the sweep over a step's requests that saw it last
   std::vector<HostPage> host_pages;
   std::uint64_t host_generations = 0;  // sum over the streams when they left

@@ -80,7 +80,12 @@ void Positions::plan(const SubmoduleStep& step, StepContext& context) {
   std::size_t token = 0;
   for (const Segment& segment : segments) {
     const bool padding = segment.handle.is_padding();
-    const std::int32_t first = padding ? 0 : next(segment.handle, segment.label);
+    const std::int32_t first = padding ? -1 : next(segment.handle, segment.label);
+    if (segment.span == 1 && !has_ids) {  // a decode lane
+      positions.host[token] = first;
+      rows.host[token++] = padding ? -1 : segment.handle.row;
+      continue;
+    }
     for (std::int32_t offset = 0; offset < segment.span; ++offset, ++token) {
       const std::int32_t position =
           has_ids ? own->pos_ids[token] : first + (shares_position ? 0 : offset);

@@ -34,28 +34,18 @@ void Sampler::ingest_request(const RequestInfo& info) {
   if (info.sampling.has_penalties()) {
     fresh_rows_.push_back(info.handle.row);
   }
+  for (StagedLanes& staged : staged_) {
+    staged.forget(info.handle);
+  }
 }
 
 void Sampler::plan(const SubmoduleStep& step, StepContext& context) {
   clear_fresh_counts(context);
   const auto& sampling = std::get<SamplerStep>(*step.find(key()));
   SamplerPlan plan;
-  plan.num_lanes = static_cast<std::int64_t>(sampling.lanes.size());
   plan_prompt_marks(context, plan);
   plan_tracked_tokens(sampling, context, plan);
-  const Demand demand = plan_lanes(sampling, context, plan);
-  std::int64_t num_biases = demand.num_bias_entries;
-  std::int64_t num_barred = demand.num_barred_entries;
-  if (context.batch.slot_lease != nullptr) {
-    // The graph has every part, whether a lane of this step asks for it or not.
-    num_biases = captured_entries(sampling.lanes.size());
-    num_barred = num_biases;
-    plan.has_penalties = sampling.apply_penalty;
-    plan.max_logprobs = sampling.captured_logprobs;
-  }
-  plan_penalties(sampling, context, plan);
-  plan_bias(sampling, demand.num_bias_entries, num_biases, context, plan);
-  plan_barred(sampling, demand.num_barred_entries, num_barred, context, plan);
+  plan_lanes(sampling, context, plan);
   context.set_plan(key(), plan);
 }
 

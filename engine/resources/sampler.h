@@ -2,6 +2,7 @@
 
 #include "engine/contract/batched_output.h"
 #include "engine/resource.h"
+#include "engine/resources/sampler_columns.h"
 #include "tensor/buffer.h"
 #include "tensor/device.h"
 
@@ -28,7 +29,8 @@ struct SamplerConfig {
 /// From logits to the next token of each lane, and the state that this takes: the token each row sampled last (the device's
 /// own loop-back into the next step) and, for rows with penalties, how often each token occurred.
 ///
-/// Random numbers are keyed by the request's seed and the token's position alone, so they need no state.
+/// Random numbers are keyed by the request's seed and the token's position alone, so they need no state. A lane that
+/// goes on is not written again: who changes a request's sampling parameters ingests it again.
 class Sampler final : public Resource {
  public:
   Sampler(ResourceKey key, Device& device, const SamplerConfig& config);
@@ -54,26 +56,13 @@ class Sampler final : public Resource {
   [[nodiscard]] static std::int64_t bytes_of(const SamplerConfig& config);
 
  private:
-  /// What the lanes of a step ask for, found in the one pass over them: what nobody asks for costs nothing more.
-  struct Demand {
-    std::int64_t num_bias_entries = 0;
-    std::int64_t num_barred_entries = 0;
-
-    void add(const SamplerStep::Lane& lane);
-  };
-
   /// Biases, and barred tokens, that a captured step has room for. An entry costs 12 bytes of the step's copy, used or not;
   /// OpenAI's interface lets a request bring 300.
   [[nodiscard]] static std::int64_t captured_entries(std::size_t num_lanes);
   void clear_fresh_counts(const StepContext& context);
-  [[nodiscard]] static Demand plan_lanes(const SamplerStep& step, StepContext& context,
-                                         SamplerPlan& plan);
-  void plan_penalties(const SamplerStep& step, StepContext& context, SamplerPlan& plan) const;
-  /// `num_entries` fill the beginning of `num_places`.
-  static void plan_bias(const SamplerStep& step, std::int64_t num_entries, std::int64_t num_places,
-                        StepContext& context, SamplerPlan& plan);
-  static void plan_barred(const SamplerStep& step, std::int64_t num_entries,
-                          std::int64_t num_places, StepContext& context, SamplerPlan& plan);
+  [[nodiscard]] const StagedLanes* find_staged(const StepStaging& staging) const;
+  [[nodiscard]] StagedLanes& staged_in(const StepStaging& staging);
+  void plan_lanes(const SamplerStep& step, StepContext& context, SamplerPlan& plan);
   void plan_prompt_marks(StepContext& context, SamplerPlan& plan) const;
   void plan_tracked_tokens(const SamplerStep& step, StepContext& context, SamplerPlan& plan) const;
   void enqueue_logprobs(const StepContext& context, const SamplerPlan& plan,
@@ -91,7 +80,8 @@ class Sampler final : public Resource {
   DeviceBuffer top_ids_;          // (R, K) i32
   DeviceBuffer top_logprobs_;     // (R, K) f32
   std::vector<std::int32_t>
-      fresh_rows_;  // with penalties, and still the counts of an earlier owner
+      fresh_rows_;                   // with penalties, and still the counts of an earlier owner
+  std::vector<StagedLanes> staged_;  // by staging block: a few
 };
 
 }  // namespace rigel

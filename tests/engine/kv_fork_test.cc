@@ -124,6 +124,23 @@ TEST_F(KvForkTest, AStreamCutBackIntoASharedPageWritesACopy) {
   cache->assert_pages_conserved();
 }
 
+TEST_F(KvForkTest, APageThatAStreamHadForItselfIsAskedForAgainOnceItCanBeShared) {
+  auto cache = make_forking_cache(16);
+  const RequestHandle handle = fill(*cache, 0, 17);
+  for (std::int32_t token = 17; token < 32; ++token) {  // one by one into a page of its own
+    ASSERT_TRUE(run(*cache, {{handle, LabelId::kMain, 1}}));
+    write(*cache, handle, LabelId::kMain, token, {token});
+  }
+  declare({{handle, LabelId::kMain, 0}}).pre_forks = {{LabelId::kMain, kAside}};
+  ASSERT_TRUE(run(*cache));
+  cache->truncate_to(handle, LabelId::kMain, 30, last_epoch);
+  ASSERT_TRUE(run(*cache, {{handle, LabelId::kMain, 1}}));
+  write(*cache, handle, LabelId::kMain, 30, {700});
+  EXPECT_THAT(read(*cache, handle, kAside), ElementsAreArray(numbers(32)));
+  EXPECT_NE(cache->pages(handle)[1], cache->pages(handle, kAside)[1]);
+  cache->assert_pages_conserved();
+}
+
 TEST_F(KvForkTest, LabelsHaveRowsOfTheirOwnInThePageTable) {
   auto cache = make_forking_cache(16);
   const RequestHandle handle = open(*cache, 3);

@@ -58,8 +58,8 @@ class SamplerTest : public testing::EngineTest {
     fill_bytes(stream->ref(), made->last_tokens(), 0xFF);
     return made;
   }
-  static RequestInfo request(std::int32_t row, const Sampling& sampling, std::uint64_t seed = 7) {
-    RequestInfo info = info_of(row);
+  RequestInfo request(std::int32_t row, const Sampling& sampling, std::uint64_t seed = 7) {
+    RequestInfo info = info_of(row, ++num_requests);
     info.sampling = sampling.config();
     info.seed = seed;
     info.num_prompt_tokens = 4;
@@ -146,6 +146,7 @@ class SamplerTest : public testing::EngineTest {
 
   std::unique_ptr<Sampler> sampler;
   BatchedModelOutput outputs;
+  std::uint32_t num_requests = 0;
 
  private:
   void begin(const BatchColumns& batch) {
@@ -263,8 +264,10 @@ TEST_F(SamplerTest, T_SA_7_a_request_that_changes_its_mind_is_heard) {
   EXPECT_EQ(draw_one(info, 0, kTwoPeaks), 1);
   EXPECT_EQ(draw_one(info, 1, kTwoPeaks), 1);
   info.sampling.logit_bias = {{3, 1.0f}};
+  sampler->ingest_request(info);
   EXPECT_EQ(draw_one(info, 2, kTwoPeaks), 3);
   info.sampling = Sampling{.temperature = 3.0f}.config();
+  sampler->ingest_request(info);
   std::set<std::int32_t> tokens;
   for (std::int32_t position = 3; position < 40; ++position) {
     tokens.insert(draw_one(info, position, kFlat));
@@ -280,7 +283,7 @@ TEST_F(SamplerTest, T_SA_8_a_rows_next_owner_inherits_nothing) {
   EXPECT_EQ(draw_one(info, 0, logits), 1);
   EXPECT_EQ(draw_one(info, 1, logits), 3);
   sampler->remove_request(info.handle, 0);
-  info.handle.generation = 2;
+  ++info.handle.generation;
   sampler->ingest_request(info);
   EXPECT_EQ(draw_one(info, 0, logits), 1);
 }

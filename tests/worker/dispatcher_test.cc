@@ -70,7 +70,9 @@ class DispatcherTest : public ::testing::Test {
     StepOutput& output = dispatcher.message().outputs.emplace_back();
     output.id = id;
     output.token = token;
-    output.shows_token = shows_token;
+    if (!shows_token) {
+      dispatcher.message().details_of(output).shows_token = false;
+    }
     if (finish) {
       end(output, *finish);
     }
@@ -78,7 +80,7 @@ class DispatcherTest : public ::testing::Test {
   }
   void end(StepOutput& output, FinishReason reason, std::string error = "") {
     std::vector<RequestEnding>& endings = dispatcher.message().endings;
-    output.ending = static_cast<std::int32_t>(endings.size());
+    dispatcher.message().details_of(output).ending = static_cast<std::int32_t>(endings.size());
     endings.push_back({reason, std::move(error), nullptr});
   }
   void spell(RequestId id, const std::string& word) {
