@@ -208,13 +208,18 @@ void Worker::put_back(FlyingStep& step) {
 }
 
 void Worker::after_launch(FlyingStep& step) {
+  constexpr std::size_t kAhead = 6;  // lanes whose requests are on their way from memory
   metrics_.graphs.count(*engine_);
   if (step.speculation) {
     walks_.commit(*step.speculation, {}, {}, refused_);
     step.speculation.reset();
   }
-  for (const RequestHandle handle : step.decoding()) {
-    RequestState& request = *table_.find(handle);
+  const std::span<const RequestHandle> decoding = step.decoding();
+  for (std::size_t lane = 0; lane < decoding.size(); ++lane) {
+    if (lane + kAhead < decoding.size()) {
+      table_.prefetch(decoding[lane + kAhead]);
+    }
+    RequestState& request = *table_.find(decoding[lane]);
     ++request.num_computed;
     ++request.num_pending;
   }
