@@ -19,15 +19,14 @@ void Worker::preplan_step() {
   if (!ready_.handles.empty()) {
     return;  // a step with prompts
   }
-  const auto goes_on = [this](const FlyingLane& lane) {
-    const RequestState* const request = table_.find(lane.handle);
-    return lane.samples && request != nullptr &&
-           request->num_launched_tokens() < request->max_generated();
-  };
+  const FlyingStep& step = step_of(engine_->last_launched());
+  const std::span<const RequestHandle> handles = step.batch.handles();
   ready_.handles.clear();
-  for (const FlyingLane& lane : step_of(engine_->last_launched()).lanes) {
-    if (goes_on(lane)) {
-      ready_.handles.push_back(lane.handle);
+  for (std::size_t lane = 0; lane < handles.size(); ++lane) {
+    const RequestState* const request = table_.find(handles[lane]);
+    if (step.samples(lane) && request != nullptr &&
+        request->num_launched_tokens() < request->max_generated()) {
+      ready_.handles.push_back(handles[lane]);
     }
   }
   std::ranges::sort(ready_.handles, {}, &RequestHandle::row);
