@@ -4,6 +4,7 @@
 #include "engine/contract/ids.h"
 
 #include <cstdint>
+#include <deque>
 #include <optional>
 #include <span>
 #include <string_view>
@@ -120,7 +121,7 @@ class SubmoduleStep {
   CgKey
       cg_key_info;  // of the capture that this declaration is for; equals what the hook of that name answers
 
-  /// The declaration for `key`, made if it was not there. `Step` must be the same each time.
+  /// The declaration for `key`, made if it was not there; it stays where it is. `Step` must be the same each time.
   template <class Step>
   Step& declare(ResourceKey key) {
     for (Entry& entry : entries_) {
@@ -216,7 +217,7 @@ class SubmoduleStep {
     }
   };
 
-  std::vector<Entry> entries_;
+  std::deque<Entry> entries_;  // what declare() gave must not move
 };
 
 /// Why a step was not admitted. Nothing of it needs undoing: what was reserved is found again at the next try.

@@ -31,9 +31,14 @@ AttentionCase span_case(int head_size, int num_heads, int num_kv_heads, Dtype dt
 }
 
 std::vector<AttentionCase> span_cases() {
+#if defined(__SANITIZE_THREAD__)
+  // Wide heads take minutes under the detector.
+  std::vector<AttentionCase> cases = {span_case(40, 7, 1, Dtype::kBf16)};
+#else
   std::vector<AttentionCase> cases = {
       span_case(64, 9, 3, Dtype::kBf16), span_case(40, 7, 1, Dtype::kBf16),
       span_case(136, 2, 2, Dtype::kF32), span_case(256, 16, 1, Dtype::kBf16)};
+#endif
   AttentionCase windowed = span_case(72, 14, 2, Dtype::kBf16);
   windowed.window = 20;  // some queries see one chunk, some two
   windowed.soft_cap = 20;
