@@ -23,8 +23,8 @@ struct SamplingConfig {
   int min_tokens = 0;
   int num_logprobs = -1;  // alternatives beside the chosen token; -1: no log-probabilities
   bool ignore_eos = false;
-  std::vector<std::int32_t> stop_token_ids;
-  std::vector<std::pair<std::int32_t, float>> logit_bias;
+  std::vector<std::int32_t> stop_token_ids = {};
+  std::vector<std::pair<std::int32_t, float>> logit_bias = {};
 
   [[nodiscard]] bool has_penalties() const {
     return repetition_penalty != 1.0f || presence_penalty != 0.0f || frequency_penalty != 0.0f;

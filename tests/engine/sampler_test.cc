@@ -21,26 +21,6 @@ constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
 
 using Logits = std::vector<float>;
 
-/// A SamplingConfig of which a test names only what it means.
-struct Sampling {
-  float temperature = 1.0f;
-  float top_p = 1.0f;
-  float min_p = 0.0f;
-  int top_k = 0;
-  float repetition_penalty = 1.0f;
-  float presence_penalty = 0.0f;
-  float frequency_penalty = 0.0f;
-  int min_tokens = 0;
-  int num_logprobs = -1;
-  std::vector<std::int32_t> stop_token_ids = {};
-
-  [[nodiscard]] SamplingConfig config() const {
-    return {
-        temperature,       top_p,      min_p,        top_k, repetition_penalty, presence_penalty,
-        frequency_penalty, min_tokens, num_logprobs, false, stop_token_ids,     {}};
-  }
-};
-
 class SamplerTest : public testing::EngineTest {
  protected:
   void SetUp() override {
@@ -58,9 +38,9 @@ class SamplerTest : public testing::EngineTest {
     fill_bytes(stream->ref(), made->last_tokens(), 0xFF);
     return made;
   }
-  RequestInfo request(std::int32_t row, const Sampling& sampling, std::uint64_t seed = 7) {
+  RequestInfo request(std::int32_t row, const SamplingConfig& sampling, std::uint64_t seed = 7) {
     RequestInfo info = info_of(row, ++num_requests);
-    info.sampling = sampling.config();
+    info.sampling = sampling;
     info.seed = seed;
     info.num_prompt_tokens = 4;
     return info;
@@ -176,7 +156,7 @@ TEST_F(SamplerTest, B_44_the_best_token_alone_is_greedy_under_ties) {
 }
 
 TEST_F(SamplerTest, T_SA_2_filters_leave_what_the_request_allows) {
-  const auto drawn = [this](const Sampling& config) {
+  const auto drawn = [this](const SamplingConfig& config) {
     std::set<std::int32_t> tokens;
     const RequestInfo info = request(0, config);
     for (std::int32_t position = 0; position < 60; ++position) {
@@ -266,7 +246,7 @@ TEST_F(SamplerTest, T_SA_7_a_request_that_changes_its_mind_is_heard) {
   info.sampling.logit_bias = {{3, 1.0f}};
   sampler->ingest_request(info);
   EXPECT_EQ(draw_one(info, 2, kTwoPeaks), 3);
-  info.sampling = Sampling{.temperature = 3.0f}.config();
+  info.sampling = {.temperature = 3.0f};
   sampler->ingest_request(info);
   std::set<std::int32_t> tokens;
   for (std::int32_t position = 3; position < 40; ++position) {
@@ -277,7 +257,7 @@ TEST_F(SamplerTest, T_SA_7_a_request_that_changes_its_mind_is_heard) {
 
 TEST_F(SamplerTest, T_SA_8_a_rows_next_owner_inherits_nothing) {
   const Logits logits{0, 5, 0, 4, 0, 0, 0, 0};
-  const Sampling config{.temperature = 0.0f, .presence_penalty = 3.0f};
+  const SamplingConfig config{.temperature = 0.0f, .presence_penalty = 3.0f};
   RequestInfo info = request(0, config);
   sampler->ingest_request(info);
   EXPECT_EQ(draw_one(info, 0, logits), 1);

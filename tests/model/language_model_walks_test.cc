@@ -3,6 +3,7 @@
 #include "model/language_model_loader.h"
 #include "model/language_model_names.h"
 #include "model/synthetic_model.h"
+#include "tests/model/null_device.h"
 
 #include <gtest/gtest.h>
 
@@ -44,14 +45,10 @@ TEST(LanguageModelWalks, DecodingGoesOnFromItsOwnToken) {
 class LanguageModelHooks : public ::testing::Test {
  protected:
   void SetUp() override {
-    if (!Device::available()) {
+    device_ = testing::open_null_device();
+    if (device_ == nullptr) {
       GTEST_SKIP() << "no device";
     }
-    DeviceOptions options;
-    options.mode = DeviceMode::kNull;
-    options.memory_bytes = std::int64_t{1} << 40;
-    options.fill_garbage = false;
-    device_ = Device::open(options);
     const ModelFiles files = synthetic_model_files(64);
     model_.emplace(load_language_model(
         *device_, files,

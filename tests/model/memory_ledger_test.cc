@@ -2,6 +2,7 @@
 
 #include "model/language_model_loader.h"
 #include "model/synthetic_model.h"
+#include "tests/model/null_device.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -45,14 +46,10 @@ TEST(MemoryLedger, SaysWhichPartBrokeTheBudget) {
 
 // What the ledger says of a model is what the device misses, but for page tables and the rounding of allocations.
 TEST(MemoryLedger, AgreesWithTheDevice) {
-  if (!Device::available()) {
+  const auto device = testing::open_null_device();
+  if (device == nullptr) {
     GTEST_SKIP() << "no device";
   }
-  DeviceOptions options;
-  options.mode = DeviceMode::kNull;
-  options.memory_bytes = std::int64_t{1} << 40;
-  options.fill_garbage = false;
-  const auto device = Device::open(options);
   const std::int64_t before = device->free_memory_bytes();
   const ModelFiles files = synthetic_model_files(256);
   const LoadedLanguageModel model = load_language_model(*device, files,
