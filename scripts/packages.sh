@@ -3,6 +3,7 @@
 RIGEL_PACKAGES=(
   ca-certificates        # downloads are verified
   cmake ninja-build g++  # the build
+  ccache                 # a source is compiled again only where it has changed
   git python3 python3-pip  # the scripts; pip fetches the model
   libboost-dev           # HTTP: Beast and Asio
   libsimdjson-dev        # big JSON files: tokenizer.json, safetensors headers
@@ -14,8 +15,15 @@ RIGEL_PACKAGES=(
 RIGEL_TEST_PACKAGES=(
   libgtest-dev libgmock-dev libbenchmark-dev  # tests and benchmarks
   clang-format-14        # the format check
-  ccache                 # a source is compiled again only where it has changed
 )
+
+# To be called before a build folder is configured, by every script alike: another command line compiles everything again.
+# Objects are found again from a clone at another path; precompiled headers ask for the first two exceptions.
+use_compiler_cache() {
+  export CMAKE_CXX_COMPILER_LAUNCHER=ccache CMAKE_CUDA_COMPILER_LAUNCHER=ccache
+  export CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_ctime,include_file_mtime
+  export CCACHE_BASEDIR="$PWD" CCACHE_NOHASHDIR=1
+}
 
 say() { printf '\n== %s\n' "$*" >&2; }
 

@@ -17,6 +17,7 @@ port="${RIGEL_PORT:-8000}"
 started=$SECONDS
 
 install_packages "${RIGEL_PACKAGES[@]}"
+use_compiler_cache
 say "building (after $((SECONDS - started)) s)"
 cmake --preset cpu-release >/dev/null
 cmake --build build/cpu-release --target rigel

@@ -55,11 +55,7 @@ tests() {  # PRESET ARGUMENT...
 }
 
 install_packages "${RIGEL_PACKAGES[@]}" "${RIGEL_TEST_PACKAGES[@]}" || exit 1
-
-# Objects are found again from a clone at another path; precompiled headers ask for the first two exceptions.
-export CMAKE_CXX_COMPILER_LAUNCHER=ccache CMAKE_CUDA_COMPILER_LAUNCHER=ccache
-export CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_ctime,include_file_mtime
-export CCACHE_BASEDIR="$PWD" CCACHE_NOHASHDIR=1
+use_compiler_cache
 
 if [ "$mode" = --full ]; then
   export RIGEL_MIXES=1000 RIGEL_EXPLORE=all
