@@ -2,7 +2,7 @@
 # Compiles and links everything for CUDA (sm_90) with warnings as errors, and checks that no kernel spills registers.
 # usage: scripts/build_cuda.sh [--check]
 #   (none)    build/cuda-release, to be run
-#   --check   build/cuda-check: kernels as in the release, host code without optimisation and many files at a time
+#   --check   build/cuda-check: kernels as in the release, host code without optimisation
 set -euo pipefail
 cd "$(dirname "$0")/.."
 if ! command -v nvcc >/dev/null; then
@@ -12,7 +12,7 @@ case "${1:-}" in
   '') build=build/cuda-release; options=() ;;
   --check)
     build=build/cuda-check
-    options=(-DCMAKE_CXX_FLAGS_RELWITHDEBINFO=-O0 -DRIGEL_TEST_OPTIMISATION=-O0 -DCMAKE_UNITY_BUILD=ON)
+    options=(-DCMAKE_CXX_FLAGS_RELWITHDEBINFO=-O0 -DRIGEL_TEST_OPTIMISATION=-O0)
     ;;
   *) echo "usage: $0 [--check]" >&2; exit 2 ;;
 esac
