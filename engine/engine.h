@@ -108,6 +108,10 @@ class Engine {
   /// ahead (it would run eagerly, is refused, fails, or plans ahead are off); always right, only later. Throws like launch for
   /// a batch that cannot be, and DeviceError.
   bool preplan(const ExecutingBatch& batch);
+  /// Whether preplan() may ever plan something here.
+  [[nodiscard]] bool can_preplan() const {
+    return preplans_ && captured_ != nullptr && runner_.can_preplan();
+  }
   [[nodiscard]] const PreplanCounts& preplan_counts() const { return preplan_counts_; }
 
   /// Waits for the oldest step in flight and gives its rows; memory that waited for it is free again. Throws DeviceError where

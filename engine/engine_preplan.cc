@@ -9,7 +9,7 @@
 namespace rigel {
 
 bool Engine::preplan(const ExecutingBatch& batch) {
-  if (!preplans_ || !runner_.can_preplan() || captured_ == nullptr || !steps_.can_launch()) {
+  if (!can_preplan() || !steps_.can_launch()) {
     return false;
   }
   const TraceRange range(device_, "engine.preplan");

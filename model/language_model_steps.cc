@@ -37,8 +37,9 @@ const Tensor* find_tensor(const NodeInputs& row, std::string_view name) {
 
 /// The device's stop tests, by row; none where nobody sampled.
 std::span<const kernels::StepRecord> records_of(const HostRows& rows) {
-  return {reinterpret_cast<const kernels::StepRecord*>(rows.find(Names::kStopRecord).raw()),
-          rows.find(Names::kStopRecord).defined() ? rows.handles.size() : 0};
+  const ConstHostView records = rows.find(Names::kStopRecord);
+  return {reinterpret_cast<const kernels::StepRecord*>(records.raw()),
+          records.defined() ? rows.handles.size() : 0};
 }
 
 /// The device's word, and where a request has more stop ids than it keeps, the rest of them.

@@ -13,6 +13,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <unordered_map>
 #include <vector>
 
@@ -104,10 +105,15 @@ class RequestTable {
   [[nodiscard]] RequestState* find(RequestHandle handle) const {
     return rows_.is_open(handle) ? owners_[static_cast<std::size_t>(handle.row)] : nullptr;
   }
-  /// Whoever owns a row will be looked at soon: the line that every decode step touches, and the facts behind it, are on their
-  /// way. For a sweep over many rows, whose requests lie anywhere.
-  void prefetch(RequestHandle handle) const {
-    const RequestState* const request = owners_[static_cast<std::size_t>(handle.row)];
+  /// For a sweep over many rows, whose requests lie anywhere: has those behind `index` on their way from memory, the line that
+  /// every decode step touches and the facts behind it.
+  void prefetch_beyond(std::span<const RequestHandle> handles, std::size_t index) const {
+    constexpr std::size_t kAhead = 6;
+    if (index + kAhead >= handles.size()) {
+      return;
+    }
+    const RequestState* const request =
+        owners_[static_cast<std::size_t>(handles[index + kAhead].row)];
     __builtin_prefetch(request);
     __builtin_prefetch(reinterpret_cast<const std::byte*>(request) + 64);
   }

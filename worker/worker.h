@@ -153,8 +153,8 @@ class Worker final : private CompositeListener {
   [[nodiscard]] FlyingStep& step_of(Epoch epoch) { return steps_[epoch % steps_.size()]; }
   void build_step(FlyingStep& step);
   void add_decode_lanes(FlyingStep& step);
-  void add_decode_lane(FlyingStep& step, RequestHandle handle, const RequestInfo& info,
-                       std::int32_t iteration);
+  void add_decode_lane(ExecutingBatch& batch, RequestHandle handle, const RequestInfo& info,
+                       std::int32_t iteration) const;
   void add_prompt_lanes(FlyingStep& step);
   static void add_prompt_lane(FlyingStep& step, const Scheduler::Share& share);
   void prepare_step(FlyingStep& step);

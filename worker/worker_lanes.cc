@@ -113,7 +113,7 @@ void Worker::add_decode_lanes(FlyingStep& step) {
     // Whoever continues is alive, and its facts are where the step in front has them from.
     const auto infos = in_front.batch.infos().subspan(num_left_out);
     for (std::size_t index = 0; index < continuing_.handles.size(); ++index) {
-      add_decode_lane(step, continuing_.handles[index], *infos[continuing_.lanes[index]],
+      add_decode_lane(step.batch, continuing_.handles[index], *infos[continuing_.lanes[index]],
                       continuing_.iterations[index]);
     }
     step.num_continuing = step.batch.size();
@@ -125,16 +125,16 @@ void Worker::add_decode_lanes(FlyingStep& step) {
   }
   walks_.update_loop_counters(Names::kDecode, ready_.handles, infos_);
   for (std::size_t index = 0; index < ready_.handles.size(); ++index) {
-    add_decode_lane(step, ready_.handles[index], *infos_[index],
+    add_decode_lane(step.batch, ready_.handles[index], *infos_[index],
                     infos_[index]->loop_counters.count(Names::kDecodeLoop));
   }
   step.num_decoding = step.batch.size();
 }
 
 /// The step's own count of the loop is that of the iteration in which the lane will run.
-void Worker::add_decode_lane(FlyingStep& step, RequestHandle handle, const RequestInfo& info,
-                             std::int32_t iteration) {
-  step.batch.add(handle, info, *decode_row_).set(Names::kDecodeLoop, iteration);
+void Worker::add_decode_lane(ExecutingBatch& batch, RequestHandle handle, const RequestInfo& info,
+                             std::int32_t iteration) const {
+  batch.add(handle, info, *decode_row_).set(Names::kDecodeLoop, iteration);
 }
 
 void Worker::add_prompt_lanes(FlyingStep& step) {
@@ -208,7 +208,6 @@ void Worker::put_back(FlyingStep& step) {
 }
 
 void Worker::after_launch(FlyingStep& step) {
-  constexpr std::size_t kAhead = 6;  // lanes whose requests are on their way from memory
   metrics_.graphs.count(*engine_);
   if (step.speculation) {
     walks_.commit(*step.speculation, {}, {}, refused_);
@@ -216,9 +215,7 @@ void Worker::after_launch(FlyingStep& step) {
   }
   const std::span<const RequestHandle> decoding = step.decoding();
   for (std::size_t lane = 0; lane < decoding.size(); ++lane) {
-    if (lane + kAhead < decoding.size()) {
-      table_.prefetch(decoding[lane + kAhead]);
-    }
+    table_.prefetch_beyond(decoding, lane);
     RequestState& request = *table_.find(decoding[lane]);
     ++request.num_computed;
     ++request.num_pending;

@@ -11,7 +11,7 @@ namespace rigel {
 /// A worker that runs one step ahead plans while the device works anyway. Else the device would wait between two steps for
 /// the plan of the second, which nobody knows for sure before the first has completed: most likely everybody goes on.
 void Worker::preplan_step() {
-  if (composite_ != nullptr || engine_->captures() == nullptr ||
+  if (composite_ != nullptr || !engine_->can_preplan() ||
       scheduler_.running().size() > max_decode_lanes_) {
     return;
   }
@@ -34,8 +34,7 @@ void Worker::preplan_step() {
   expected_.walk = Names::kDecode;
   for (const RequestHandle handle : ready_.handles) {
     const RequestState& request = *table_.find(handle);
-    expected_.add(handle, request.info, *decode_row_)
-        .set(Names::kDecodeLoop, request.num_launched_tokens());
+    add_decode_lane(expected_, handle, request.info, request.num_launched_tokens());
   }
   if (expected_.empty()) {
     return;

@@ -128,11 +128,8 @@ void Worker::take_tokens(const HostRows& rows) {
   const auto* token = tokens.data<std::int32_t>();
   std::vector<StepOutput>& outputs = dispatcher_.message().outputs;
   std::int64_t num_taken = 0;
-  constexpr std::size_t kAhead = 6;  // rows whose requests are on their way from memory
   for (std::size_t row = 0; row < rows.handles.size(); ++row) {
-    if (row + kAhead < rows.handles.size()) {
-      table_.prefetch(rows.handles[row + kAhead]);
-    }
+    table_.prefetch_beyond(rows.handles, row);
     RequestState* const found = table_.find(rows.handles[row]);
     if (found == nullptr) {
       continue;
