@@ -187,13 +187,11 @@ __device__ __forceinline__ void store_release_system(std::uint64_t* address, std
 
 // ---- Programmatic launches.
 
+/// The successor's blocks come once all blocks of this grid are there, and wait for its end as this one did for its own
+/// predecessor's.
 __device__ __forceinline__ void wait_for_predecessor() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;" ::: "memory");
-#endif
-}
-__device__ __forceinline__ void release_successor() {
-#if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
 #endif
 }

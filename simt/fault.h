@@ -19,6 +19,7 @@ enum class FaultKind : std::uint8_t {
   kMisaligned,
   kSharedOverflow,
   kTooManyCopies,
+  kUnordered,  // launched programmatically, and a thread does not wait for the launch before
 };
 
 /// A fault as the kernel's thread noted it. Turned into words on the scheduler's stack, which is larger.

@@ -124,6 +124,12 @@ void describe(const Fault& fault, uint3 thread, Status& status) {
                     thread.x, thread.y, thread.z, fault.other, file_of(fault.site),
                     fault.site.line);
       break;
+    case FaultKind::kUnordered:
+      status.append(
+          "programmatic launch: %d threads of the block do not begin with wait_for_predecessor, or "
+          "call it twice",
+          fault.other);
+      break;
   }
 }
 

@@ -27,9 +27,10 @@ namespace simt {
   __syncthreads(site);
 }
 
-/// Waits until the launch before this one on the stream has ended (programmatic launches). The host always has.
-inline void wait_for_predecessor() {}
-/// Lets the next launch on the stream start early (programmatic launches).
-inline void release_successor() {}
+/// Waits until the launch before this one on the stream has ended, and lets the next one start (programmatic launches): the
+/// first statement of a kernel that is launched so, in all of its threads. The host never overlaps launches; the executor counts.
+inline void wait_for_predecessor() {
+  detail::note_predecessor_wait();
+}
 
 }  // namespace simt

@@ -73,6 +73,9 @@ void issue_async_copy(void* to, const void* from, Site site);
 void commit_async_copies();
 void wait_async_copies(int num_newest_groups);
 
+/// The running thread has waited for the launch before its own.
+void note_predecessor_wait();
+
 [[noreturn, gnu::cold]] void fail_alignment(const void* address, unsigned num_bytes, Site site);
 
 inline void check_alignment(const void* address, unsigned num_bytes, Site site) {

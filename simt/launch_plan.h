@@ -40,15 +40,23 @@ using simt::uint3;
 
 namespace simt {
 
+/// What a launch reads and computes for each token that its requests have cached, as far as a window lets them see it.
+struct ContextTraffic {
+  std::int64_t num_tokens = 0;  // over all requests, as the launch was declared
+  double read_bytes = 0;        // a token
+  double flops = 0;             // a token
+};
+
 /// What a launch moves and computes, as formulas of its shape: the numerator of every roofline.
 struct Traffic {
   std::int64_t read_bytes = 0;
   std::int64_t written_bytes = 0;
   std::int64_t flops = 0;
+  ContextTraffic context{};  // the share of the above that grows with the context
 };
 
-/// Everything a launch needs but the arguments. `shared_bytes` is the dynamic part (at most 227 KB); `programmatic` lets
-/// the kernel start before its predecessor has ended (CUDA only; the kernel waits with simt::wait_for_predecessor()).
+/// Everything a launch needs but the arguments. `shared_bytes` is the dynamic part (at most 227 KB); `programmatic` lets the
+/// kernel's blocks come before its predecessor has ended (CUDA only): its text begins with simt::wait_for_predecessor().
 struct LaunchPlan {
   dim3 grid{};
   dim3 block{};

@@ -67,6 +67,7 @@ class Multiprocessor {
   void* dynamic_shared() { return arena_.dynamic(); }
   void issue_async_copy(void* to, const void* from, Site site);
   void commit_async_copies() { copies_->commit(thread_); }
+  void note_predecessor_wait() { ++num_predecessor_waits_; }
   void wait_async_copies(int num_newest_groups);
   [[noreturn]] void fail(Fault fault);
 
@@ -125,6 +126,7 @@ class Multiprocessor {
   int num_threads_ = 0;
   int num_done_ = 0;
   int num_at_barrier_ = 0;
+  int num_predecessor_waits_ = 0;
   unsigned barrier_turn_ = 0;
   Site barrier_site_{"", 0};
   int num_idle_ = 0;

@@ -5,6 +5,7 @@
 #include <pthread.h>
 
 #include <bit>
+#include <cstdlib>
 #include <memory>
 
 constinit thread_local uint3 threadIdx{0, 0, 0};
@@ -61,6 +62,10 @@ void commit_async_copies() {
 
 void wait_async_copies(int num_newest_groups) {
   current->wait_async_copies(num_newest_groups);
+}
+
+void note_predecessor_wait() {
+  current->note_predecessor_wait();
 }
 
 void fail_alignment(const void* address, unsigned num_bytes, Site site) {
@@ -136,6 +141,7 @@ void Multiprocessor::begin_block(uint3 block_index) {
   runnable_warps_ = num_warps_ == 32 ? ~0u : (1u << num_warps_) - 1;
   num_done_ = 0;
   num_at_barrier_ = 0;
+  num_predecessor_waits_ = 0;
   if (order_ == Order::kRandom) {
     const std::uint64_t row = block_index.y + std::uint64_t{grid.y} * block_index.z;
     random_ = mix(options_->seed, block_index.x + grid.x * row);
@@ -155,6 +161,11 @@ bool Multiprocessor::run_block(uint3 block_index, Status& status) {
   fiber_ = &main_;
   race_release(&start_sync_);
   wait_told(leave_for(choose_thread(false)));
+  if (call_.plan->programmatic && num_predecessor_waits_ != num_threads_ &&
+      fault_.kind == FaultKind::kNone) [[unlikely]] {
+    fault_ = {.kind = FaultKind::kUnordered};
+    fault_.other = std::abs(num_threads_ - num_predecessor_waits_);
+  }
   if (fault_.kind != FaultKind::kNone) [[unlikely]] {
     abandon_block(status);
     return false;

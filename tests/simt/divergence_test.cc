@@ -57,6 +57,12 @@ __global__ void operation_mismatch_kernel(int* out) {
   }
 }
 
+__global__ void unordered_kernel(unsigned num_ordered) {
+  if (threadIdx.x < num_ordered) {
+    simt::wait_for_predecessor();
+  }
+}
+
 __global__ void source_outside_mask_kernel(int* out) {
   if (threadIdx.x < 16) {
     out[threadIdx.x] = simt::shfl_idx(1, 20, 0xffffu);
@@ -208,10 +214,28 @@ TEST(Divergence, DisjointMasksInTwoBranchesAreLegal) {
   }
 }
 
+TEST(Divergence, AProgrammaticLaunchWhoseThreadsDoNotWaitIsReported) {
+  const simt::LaunchPlan ordered = {.grid = 2, .block = 64};
+  const simt::LaunchPlan programmatic = {.grid = 2, .block = 64, .programmatic = true};
+  for (const Options& options : all_orders()) {
+    EXPECT_TRUE(run_kernel<unordered_kernel>(options, programmatic, 64u).ok());
+    EXPECT_TRUE(run_kernel<unordered_kernel>(options, ordered, 61u).ok());
+    EXPECT_THAT(
+        run_kernel<unordered_kernel>(options, programmatic, 61u).message(),
+        AllOf(HasSubstr("kernel probe"), HasSubstr("3 threads of the block do not begin with "
+                                                   "wait_for_predecessor")));
+  }
+}
+
 TEST(Divergence, TheNextLaunchAfterAFaultWorks) {
   simt::Pool pool(2);
   simt::Executor executor(pool, {});
-  for (int round = 0; round < 50; ++round) {
+#if defined(__SANITIZE_THREAD__)
+  constexpr int kNumRounds = 5;  // the detector takes half a second a round
+#else
+  constexpr int kNumRounds = 50;
+#endif
+  for (int round = 0; round < kNumRounds; ++round) {
     std::vector<int> touched(8 * 128);
     EXPECT_FALSE(simt::bind_kernel<early_return_kernel>("faulty", {.grid = 8, .block = 128}, 100,
                                                         touched.data())(executor)
