@@ -17,10 +17,12 @@ enum class DeviceMode : std::uint8_t {
 /// The order in which the virtual device takes threads of a block, blocks of a grid and nodes of a graph.
 enum class DeviceOrder : std::uint8_t { kAscending, kDescending, kRandom };
 
-/// What a device is opened with. Everything below `index` is for the virtual device.
+/// What a device is opened with. What stands below `mode` is for the virtual device.
 struct DeviceOptions {
   /// Which GPU.
   int index = 0;
+  /// CUDA: kernels that ask for it start while the launch before them ends.
+  bool programmatic_launches = true;
 
   DeviceMode mode = DeviceMode::kThreaded;
   DeviceOrder order = DeviceOrder::kAscending;

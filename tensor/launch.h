@@ -83,8 +83,10 @@ void launch(StreamRef stream, const char* name, const LaunchPlan& plan, Args&&..
   }
   detail::note_launch(stream, name, plan.traffic);
 #if defined(RIGEL_DEVICE_CUDA)
+  LaunchPlan allowed = plan;
+  allowed.programmatic = plan.programmatic && stream.device().options().programmatic_launches;
   detail::check_launch(
-      simt::launch_on_device<K>(stream.state().stream, plan, std::forward<Args>(args)...), name);
+      simt::launch_on_device<K>(stream.state().stream, allowed, std::forward<Args>(args)...), name);
 #else
   const detail::StreamState& on = stream.state();
   auto task = simt::bind_kernel<K>(name, plan, std::forward<Args>(args)...);

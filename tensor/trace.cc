@@ -24,7 +24,29 @@ std::int64_t now_ns() {
 
 void LaunchLog::note(const char* name, const simt::Traffic& traffic) {
   const std::lock_guard lock(mutex_);
-  records_.push_back({name, traffic});
+  records_.push_back({name, traffic, layer_});
+}
+
+void LaunchLog::append(std::span<const LaunchRecord> records) {
+  const std::lock_guard lock(mutex_);
+  records_.insert(records_.end(), records.begin(), records.end());
+}
+
+void LaunchLog::set_layer(int layer) {
+  const std::lock_guard lock(mutex_);
+  layer_ = layer;
+}
+
+LayerScope::LayerScope(const Device& device, int layer) : log_(device.launch_log()) {
+  if (log_ != nullptr) {
+    log_->set_layer(layer);
+  }
+}
+
+LayerScope::~LayerScope() {
+  if (log_ != nullptr) {
+    log_->set_layer(-1);
+  }
 }
 
 std::vector<LaunchRecord> LaunchLog::take() {

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstdint>
 #include <mutex>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -12,10 +13,12 @@ namespace rigel {
 
 class Device;
 
-/// One launch as it was enqueued: what it is called and what it moves and computes.
+/// One launch as it was enqueued: what it is called, the layer of its model that it belongs to (-1: none) and what it moves and
+/// computes.
 struct LaunchRecord {
   const char* name;
   simt::Traffic traffic;
+  int layer = -1;
 };
 
 /// Collects launches for a test, a profiler or a roofline table; see Device::set_launch_log. Thread: any. A launch that is
@@ -23,11 +26,27 @@ struct LaunchRecord {
 class LaunchLog {
  public:
   void note(const char* name, const simt::Traffic& traffic);
+  void append(std::span<const LaunchRecord> records);
+  /// Launches that are noted from now on belong to this layer.
+  void set_layer(int layer);
   [[nodiscard]] std::vector<LaunchRecord> take();
 
  private:
   std::mutex mutex_;
   std::vector<LaunchRecord> records_;
+  int layer_ = -1;
+};
+
+/// Names the layer that the launches of a scope belong to. Cost: one comparison where nobody listens.
+class LayerScope {
+ public:
+  LayerScope(const Device& device, int layer);
+  ~LayerScope();
+  LayerScope(const LayerScope&) = delete;
+  LayerScope& operator=(const LayerScope&) = delete;
+
+ private:
+  LaunchLog* log_;
 };
 
 /// A stretch of host time with a name.
@@ -54,7 +73,7 @@ class TraceRing {
 };
 
 /// Names the host time of a scope: an NVTX range on CUDA, and a span of the device's trace ring where one is set.
-/// `name` must be a literal.
+/// `name` outlives the ring.
 class TraceRange {
  public:
   TraceRange(const Device& device, const char* name);

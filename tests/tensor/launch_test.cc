@@ -35,14 +35,21 @@ TEST_P(Launches, AreNotedWithTheirTraffic) {
   fill_bytes(stream, view(x), 0);
   device().set_launch_log(&log);
   testing::scale_add(stream, view(x), 1, 1);
-  testing::add(stream, view(x), view(x), view(x));
+  {
+    const LayerScope layer(device(), 3);
+    testing::add(stream, view(x), view(x), view(x));
+  }
+  testing::scale_add(stream, view(x), 1, 1);
   device().set_launch_log(nullptr);
   testing::scale_add(stream, view(x), 1, 1);
   stream.synchronize();
   const std::vector<LaunchRecord> records = log.take();
-  ASSERT_EQ(records.size(), 2U);
+  ASSERT_EQ(records.size(), 3U);
   EXPECT_STREQ(records[0].name, "scale_add");
+  EXPECT_EQ(records[0].layer, -1);
   EXPECT_STREQ(records[1].name, "add");
+  EXPECT_EQ(records[1].layer, 3);
+  EXPECT_EQ(records[2].layer, -1);
   EXPECT_EQ(records[1].traffic.read_bytes, 800);
   EXPECT_EQ(records[1].traffic.written_bytes, 400);
   EXPECT_EQ(records[1].traffic.flops, 100);
