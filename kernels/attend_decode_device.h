@@ -11,6 +11,7 @@ namespace rigel::kernels {
 /// Gives every token its slots in the workspace, in token order, while they last. One block.
 template <int BLOCK>
 __global__ void __launch_bounds__(BLOCK) list_chunks_kernel(AttendDecodeParams params) {
+  simt::wait_for_predecessor();
   const AttentionParams& p = params.attention;
   const DecodeWorkspace& w = params.workspace;
   SIMT_SHARED(int, sums, BLOCK);
@@ -92,6 +93,7 @@ inline constexpr int kBlocksOfProcessor = ROWS <= 4 ? 5 : 4;
 template <class T, int ROWS, int BLOCK>
 __global__ void __launch_bounds__(BLOCK, kBlocksOfProcessor<ROWS>)
     attend_chunks_kernel(AttendDecodeParams params) {
+  simt::wait_for_predecessor();
   const AttentionParams& p = params.attention;
   const DecodeWorkspace& w = params.workspace;
   const AttentionShared s = attention_shared(ROWS, p.head_size, BLOCK);
@@ -122,6 +124,7 @@ __global__ void __launch_bounds__(BLOCK, kBlocksOfProcessor<ROWS>)
 /// Folds the slots of a token in ascending order; writes zeros for padding. grid (tokens, H)
 template <class T, int BLOCK>
 __global__ void __launch_bounds__(BLOCK) fold_chunks_kernel(AttendDecodeParams params) {
+  simt::wait_for_predecessor();
   const AttentionParams& p = params.attention;
   const int first_slot = params.workspace.first_slots[blockIdx.x];
   if (first_slot == kWholeToken) {

@@ -108,9 +108,14 @@ Traffic attention_traffic(const AttentionParams& p, std::int64_t num_queries,
   const std::int64_t element_bytes = p.is_bf16 ? 2 : 4;
   const std::int64_t keys = p.window > 0 ? std::min<std::int64_t>(p.window, max_keys) : max_keys;
   const std::int64_t query_elements = num_queries * p.num_heads * p.head_size;
-  return Traffic{
-      (query_elements + num_kv_reads * keys * 2 * p.num_kv_heads * p.head_size) * element_bytes,
-      query_elements * element_bytes, 4 * query_elements * keys};
+  const std::int64_t key_bytes = std::int64_t{2} * p.num_kv_heads * p.head_size * element_bytes;
+  Traffic traffic{query_elements * element_bytes + num_kv_reads * keys * key_bytes,
+                  query_elements * element_bytes, 4 * query_elements * keys};
+  traffic.context.num_tokens = num_kv_reads * keys;
+  traffic.context.read_bytes = static_cast<double>(key_bytes);
+  traffic.context.flops =
+      4.0 * static_cast<double>(query_elements) / static_cast<double>(num_kv_reads);
+  return traffic;
 }
 
 template <class T, int ROWS>
@@ -139,6 +144,7 @@ AttendDecodePlan attend_decode_plan(const AttendDecodeParams& params, std::int64
   const std::int64_t blocks =
       std::max<std::int64_t>(kDecodeBlocks / (p.num_kv_heads * row_blocks), 1);
   AttendDecodePlan plan;
+  plan.list.programmatic = plan.chunks.programmatic = plan.fold.programmatic = true;
   plan.list.grid = dim3(1);
   plan.list.block = dim3(kListBlock);
   plan.list.traffic =
@@ -155,6 +161,10 @@ AttendDecodePlan attend_decode_plan(const AttendDecodeParams& params, std::int64
   plan.fold.traffic.read_bytes = slots * slot_bytes(p.num_heads, p.head_size);
   plan.fold.traffic.written_bytes =
       std::int64_t{params.num_tokens} * p.num_heads * p.head_size * (p.is_bf16 ? 2 : 4);
+  plan.fold.traffic.context.num_tokens = plan.chunks.traffic.context.num_tokens;
+  plan.fold.traffic.context.read_bytes =
+      static_cast<double>(plan.fold.traffic.read_bytes) /
+      static_cast<double>(std::max<std::int64_t>(plan.fold.traffic.context.num_tokens, 1));
   return plan;
 }
 
@@ -162,6 +172,7 @@ LaunchPlan attend_prefill_plan(const AttendPrefillParams& params, std::int64_t m
   const AttentionParams& p = params.attention;
   const int most_rows = kPrefillTile * (p.num_heads / p.num_kv_heads);
   LaunchPlan plan;
+  plan.programmatic = true;
   plan.grid = dim3(static_cast<unsigned>(params.num_tiles), static_cast<unsigned>(p.num_kv_heads),
                    static_cast<unsigned>(ceil_div(most_rows, kManyRows)));
   plan.block = dim3(kBlock);

@@ -307,6 +307,7 @@ __device__ inline void attend_rows(const AttentionParams& p, const QueryRows& ro
 /// grid (tiles, G, blocks of ROWS pairs)
 template <class T, int ROWS, int BLOCK>
 __global__ void __launch_bounds__(BLOCK) attend_prefill_kernel(AttendPrefillParams params) {
+  simt::wait_for_predecessor();
   const AttentionParams& p = params.attention;
   const int first_token = params.tiles[blockIdx.x * 2];
   const int num_tokens = params.tiles[blockIdx.x * 2 + 1];

@@ -20,6 +20,7 @@ LaunchPlan select_tokens_plan(std::int64_t num_tokens) {
 LaunchPlan embed_plan(std::int64_t num_tokens, std::int64_t columns, std::int64_t element_bytes,
                       std::int64_t unit) {
   LaunchPlan plan;
+  plan.programmatic = true;
   plan.grid = dim3(static_cast<unsigned>(num_tokens),
                    static_cast<unsigned>(ceil_div(columns, kBlock * unit)));
   plan.block = dim3(kBlock);

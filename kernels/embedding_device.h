@@ -25,6 +25,7 @@ __global__ void __launch_bounds__(BLOCK) select_tokens_kernel(SelectTokensParams
 /// Grid: (T, ceil(C / (BLOCK * unit))). One thread a unit of elements.
 template <class T, int BLOCK, bool VECTOR>
 __global__ void __launch_bounds__(BLOCK) embed_kernel(EmbedParams p) {
+  simt::wait_for_predecessor();
   constexpr int kWidth = kUnit<T, VECTOR>;
   const int token = static_cast<int>(blockIdx.x);
   const int column =

@@ -12,6 +12,7 @@ constexpr int kBlock = 128;
 LaunchPlan gate_plan(std::int64_t rows, std::int64_t columns, std::int64_t element_bytes,
                      std::int64_t unit) {
   LaunchPlan plan;
+  plan.programmatic = true;
   plan.grid =
       dim3(static_cast<unsigned>(rows), static_cast<unsigned>(ceil_div(columns, kBlock * unit)));
   plan.block = dim3(kBlock);
@@ -23,6 +24,7 @@ LaunchPlan gate_plan(std::int64_t rows, std::int64_t columns, std::int64_t eleme
 LaunchPlan add_plan(std::int64_t elements, std::int64_t out_bytes, std::int64_t delta_bytes,
                     std::int64_t unit) {
   LaunchPlan plan;
+  plan.programmatic = true;
   plan.grid = dim3(static_cast<unsigned>(ceil_div(elements, kBlock * unit)));
   plan.block = dim3(kBlock);
   plan.traffic = {elements * (out_bytes + delta_bytes), elements * out_bytes, elements};

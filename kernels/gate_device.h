@@ -23,6 +23,7 @@ __device__ inline float activate(float x) {
 /// Grid: (T, ceil(I / (BLOCK * unit))). One thread a unit of outputs.
 template <class T, int BLOCK, bool VECTOR, Activation ACTIVATION>
 __global__ void __launch_bounds__(BLOCK) gate_kernel(GateParams p) {
+  simt::wait_for_predecessor();
   constexpr int kWidth = kUnit<T, VECTOR>;
   const int column =
       (static_cast<int>(blockIdx.y) * BLOCK + static_cast<int>(threadIdx.x)) * kWidth;
@@ -45,6 +46,7 @@ __global__ void __launch_bounds__(BLOCK) gate_kernel(GateParams p) {
 /// Grid: ceil(elements / (BLOCK * unit)). out (O) = a (O) + b (T).
 template <class O, class T, int BLOCK, bool VECTOR>
 __global__ void __launch_bounds__(BLOCK) add_kernel(AddParams p) {
+  simt::wait_for_predecessor();
   constexpr int kWidth = kUnit<T, VECTOR>;
   const std::int64_t first =
       (static_cast<std::int64_t>(blockIdx.x) * BLOCK + static_cast<int>(threadIdx.x)) * kWidth;

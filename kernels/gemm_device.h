@@ -67,6 +67,7 @@ __device__ void gemm_load_panels(const GemmParams& p, int first_panel, int first
 /// accumulator for each that runs over k in order: the bits of the native variant, whatever the tile.
 template <class T, int BLOCK, int ROWS>
 __global__ void __launch_bounds__(BLOCK) gemm_kernel(GemmParams p) {
+  simt::wait_for_predecessor();
   constexpr int kRowGroups = BLOCK / kGemmPanelColumns;
   constexpr int kThreadRows = ROWS / kRowGroups;
   constexpr int kThreadColumns = kGemmTileColumns / kGemmPanelColumns;
@@ -120,6 +121,7 @@ __global__ void __launch_bounds__(BLOCK) gemm_kernel(GemmParams p) {
 /// One output a thread: `p.x` holds the sums (M, N) f32.
 template <class T, int BLOCK>
 __global__ void __launch_bounds__(BLOCK) gemm_add_bias_kernel(GemmParams p) {
+  simt::wait_for_predecessor();
   const int row = blockIdx.x;
   const int column = blockIdx.y * BLOCK + threadIdx.x;
   if (column < p.num_columns) {

@@ -135,7 +135,8 @@ LaunchPlan gemm_plan(const GemmParams& params) {
               static_cast<unsigned>((params.num_columns + kGemmTileColumns - 1) / kGemmTileColumns),
               static_cast<unsigned>((params.num_rows + rows - 1) / rows)),
           .block = dim3(kBlock),
-          .traffic = gemm_traffic(params)};
+          .traffic = gemm_traffic(params),
+          .programmatic = true};
 }
 
 void gemm_add_bias(StreamRef stream, const GemmParams& params) {
@@ -148,7 +149,8 @@ void gemm_add_bias(StreamRef stream, const GemmParams& params) {
       .block = dim3(kBiasBlock),
       .traffic = {.read_bytes = (num_values + params.num_columns) * 4,
                   .written_bytes = num_values * value_bytes,
-                  .flops = num_values}};
+                  .flops = num_values},
+      .programmatic = true};
   dispatch_activation(params.is_bf16 ? Dtype::kBf16 : Dtype::kF32, [&]<class T>() {
     launch<gemm_add_bias_kernel<T, kBiasBlock>>(stream, "gemm_add_bias", plan, params);
   });

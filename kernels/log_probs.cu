@@ -12,6 +12,7 @@ constexpr int kLaneBlock = 512;
 
 LaunchPlan log_probs_plan(std::int64_t num_lanes, std::int64_t vocabulary, std::int64_t max_top) {
   LaunchPlan plan;
+  plan.programmatic = true;
   plan.grid = dim3(static_cast<unsigned>(num_lanes));
   plan.block = dim3(kLaneBlock);
   // Once from memory; later passes come from cache.

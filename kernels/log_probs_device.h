@@ -41,6 +41,7 @@ __device__ inline void write_top(const float* logits, int vocabulary, const Samp
 /// Grid: S. One block a lane.
 template <int BLOCK, int MAX_TOP>
 __global__ void __launch_bounds__(BLOCK) log_probs_kernel(LogProbParams p) {
+  simt::wait_for_predecessor();
   const int lane = static_cast<int>(blockIdx.x);
   const int wanted = p.num_top[lane];
   if (wanted < 0) {

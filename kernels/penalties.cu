@@ -18,6 +18,7 @@ constexpr std::int64_t kMaxBlocksPerLane = 32;
 /// One thread an entry of `entry_bytes`, each reading and writing one word of a larger table.
 LaunchPlan entries_plan(std::int64_t num_entries, std::int64_t entry_bytes) {
   LaunchPlan plan;
+  plan.programmatic = true;
   plan.grid = dim3(static_cast<unsigned>(ceil_div(num_entries, kBlock)));
   plan.block = dim3(kBlock);
   plan.traffic = {num_entries * (entry_bytes + 4), num_entries * 4, num_entries};
@@ -26,6 +27,7 @@ LaunchPlan entries_plan(std::int64_t num_entries, std::int64_t entry_bytes) {
 
 LaunchPlan penalties_plan(std::int64_t num_lanes, std::int64_t vocabulary) {
   LaunchPlan plan;
+  plan.programmatic = true;
   const std::int64_t blocks = std::min(ceil_div(vocabulary, kBlock), kMaxBlocksPerLane);
   plan.grid = dim3(static_cast<unsigned>(num_lanes), static_cast<unsigned>(blocks));
   plan.block = dim3(kBlock);

@@ -8,6 +8,7 @@ namespace rigel::kernels {
 /// Grid: ceil(n / BLOCK). One thread an entry; entries may name the same token, hence the atomic.
 template <int BLOCK>
 __global__ void __launch_bounds__(BLOCK) count_prompt_kernel(CountParams p) {
+  simt::wait_for_predecessor();
   const int entry = static_cast<int>(blockIdx.x) * BLOCK + static_cast<int>(threadIdx.x);
   if (entry >= p.num_entries) {
     return;
@@ -24,6 +25,7 @@ __global__ void __launch_bounds__(BLOCK) count_prompt_kernel(CountParams p) {
 /// Grid: ceil(S / BLOCK). One thread a lane.
 template <int BLOCK>
 __global__ void __launch_bounds__(BLOCK) count_tokens_kernel(CountParams p) {
+  simt::wait_for_predecessor();
   const int lane = static_cast<int>(blockIdx.x) * BLOCK + static_cast<int>(threadIdx.x);
   if (lane >= p.num_entries) {
     return;
@@ -43,6 +45,7 @@ __global__ void __launch_bounds__(BLOCK) count_tokens_kernel(CountParams p) {
 /// Grid: (S, blocks along the vocabulary). One thread a token.
 template <int BLOCK>
 __global__ void __launch_bounds__(BLOCK) apply_penalties_kernel(PenaltyParams p) {
+  simt::wait_for_predecessor();
   const int lane = static_cast<int>(blockIdx.x);
   const int row = p.rows[lane];
   if (row < 0) {
@@ -70,6 +73,7 @@ __global__ void __launch_bounds__(BLOCK) apply_penalties_kernel(PenaltyParams p)
 /// Grid: ceil(n / BLOCK). One thread an entry.
 template <int BLOCK>
 __global__ void __launch_bounds__(BLOCK) edit_tokens_kernel(TokenEditParams p) {
+  simt::wait_for_predecessor();
   const int entry = static_cast<int>(blockIdx.x) * BLOCK + static_cast<int>(threadIdx.x);
   if (entry >= p.num_entries) {
     return;

@@ -16,6 +16,7 @@ constexpr int kHeadBlock = 128;
 LaunchPlan rms_norm_plan(std::int64_t rows, std::int64_t columns, std::int64_t element_bytes,
                          bool add) {
   LaunchPlan plan;
+  plan.programmatic = true;
   plan.grid = dim3(static_cast<unsigned>(rows));
   plan.block = dim3(columns <= kShortRow ? kShortBlock : kLongBlock);
   const std::int64_t elements = rows * columns;
@@ -28,6 +29,7 @@ LaunchPlan rms_norm_plan(std::int64_t rows, std::int64_t columns, std::int64_t e
 LaunchPlan head_rms_norm_plan(std::int64_t num_heads, std::int64_t head_size,
                               std::int64_t element_bytes) {
   LaunchPlan plan;
+  plan.programmatic = true;
   plan.grid = dim3(static_cast<unsigned>(ceil_div(num_heads, kHeadBlock / 32)));
   plan.block = dim3(kHeadBlock);
   const std::int64_t elements = num_heads * head_size;

@@ -9,6 +9,7 @@ namespace rigel::kernels {
 /// Grid: T. One block a row; each thread reads back in the second pass what it saw (and wrote) in the first.
 template <class T, int BLOCK, bool VECTOR, bool ADD>
 __global__ void __launch_bounds__(BLOCK) rms_norm_kernel(RmsNormParams p) {
+  simt::wait_for_predecessor();
   SIMT_SHARED(float, partial, BLOCK / 32);
   constexpr int kWidth = kUnit<T, VECTOR>;
   const std::int64_t row_start = static_cast<std::int64_t>(blockIdx.x) * p.columns;
@@ -53,6 +54,7 @@ __global__ void __launch_bounds__(BLOCK) rms_norm_kernel(RmsNormParams p) {
 /// Grid: ceil(T * H / (BLOCK / 32)). One warp a head.
 template <class T, int BLOCK, bool VECTOR>
 __global__ void __launch_bounds__(BLOCK) head_rms_norm_kernel(HeadRmsNormParams p) {
+  simt::wait_for_predecessor();
   constexpr int kWidth = kUnit<T, VECTOR>;
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const std::int64_t head_index =

@@ -14,6 +14,7 @@ constexpr int kRun = 4;  // pairs a thread rotates at once: 8 bytes of bf16 twic
 
 LaunchPlan rotary_angles_plan(std::int64_t num_tokens, std::int64_t num_pairs) {
   LaunchPlan plan;
+  plan.programmatic = true;
   const std::int64_t num_angles = num_tokens * num_pairs;
   plan.grid = dim3(static_cast<unsigned>(ceil_div(num_angles, kAnglesBlock)));
   plan.block = dim3(kAnglesBlock);
@@ -23,6 +24,7 @@ LaunchPlan rotary_angles_plan(std::int64_t num_tokens, std::int64_t num_pairs) {
 
 LaunchPlan rotary_plan(const RotaryParams& p, std::int64_t element_bytes) {
   LaunchPlan plan;
+  plan.programmatic = true;
   plan.grid = dim3(static_cast<unsigned>(p.num_tokens));
   plan.block = dim3(kBlock);
   const std::int64_t rotated =

@@ -10,6 +10,7 @@ namespace rigel::kernels {
 /// One pair a thread, in (token, pair) order.
 template <int BLOCK>
 __global__ void __launch_bounds__(BLOCK) rotary_angles_kernel(RotaryAnglesParams p) {
+  simt::wait_for_predecessor();
   const std::int64_t index = std::int64_t{blockIdx.x} * BLOCK + threadIdx.x;
   if (index >= std::int64_t{p.num_tokens} * p.num_pairs) {
     return;
@@ -105,6 +106,7 @@ __device__ inline void rotate_run(const T* from, T* to, const float* angles, int
 /// rotary dimension or an address is ragged.
 template <class T, int N, bool INTERLEAVED, int BLOCK>
 __global__ void __launch_bounds__(BLOCK) rotary_kernel(RotaryParams p) {
+  simt::wait_for_predecessor();
   const int token = static_cast<int>(blockIdx.x);
   const int row = p.token_rows == nullptr ? 0 : p.token_rows[token];
   if (row < 0) {

@@ -65,9 +65,10 @@ void gather_rows(StreamRef stream, DeviceView out, ConstDeviceView in, ConstDevi
                                 row_bytes_of(out),
                                 static_cast<std::int32_t>(num_rows),
                                 static_cast<std::int32_t>(in.dim(0))};
-  const LaunchPlan plan =
+  LaunchPlan plan =
       row_warps_plan(num_rows, params.row_bytes, 1,
                      {num_rows * (params.row_bytes + 4), num_rows * params.row_bytes, 0});
+  plan.programmatic = true;
   if (launch_native(stream, "gather_rows", plan.traffic, RIGEL_NATIVE_VARIANT(gather_rows),
                     params)) {
     return;

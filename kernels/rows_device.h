@@ -11,6 +11,7 @@ namespace rigel::kernels {
 /// Grid: (rows / warps of a block, warps along a row).
 template <int BLOCK>
 __global__ void __launch_bounds__(BLOCK) gather_rows_kernel(GatherRowsParams p) {
+  simt::wait_for_predecessor();
   constexpr int kWarps = BLOCK / 32;
   const int row = static_cast<int>(blockIdx.x) * kWarps + static_cast<int>(threadIdx.x) / 32;
   if (row >= p.num_rows) {

@@ -15,6 +15,7 @@ constexpr int kBlock = 128;
 
 LaunchPlan lanes_plan(std::int64_t num_lanes, std::int64_t vocabulary) {
   LaunchPlan plan;
+  plan.programmatic = true;
   plan.grid = dim3(static_cast<unsigned>(num_lanes));
   plan.block = dim3(kLaneBlock);
   // Once from memory; later passes come from cache.
@@ -111,6 +112,7 @@ void publish_tokens(StreamRef stream, DeviceView last_token, ConstDeviceView tok
                              rows.data<std::int32_t>(), publish.data<std::int32_t>(),
                              static_cast<int>(lanes)};
   LaunchPlan plan;
+  plan.programmatic = true;
   plan.grid = dim3(static_cast<unsigned>(ceil_div(lanes, kBlock)));
   plan.block = dim3(kBlock);
   plan.traffic = {12 * lanes, 4 * lanes, 0};

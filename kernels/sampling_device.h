@@ -10,6 +10,7 @@ namespace rigel::kernels {
 /// Grid: S. One block a lane.
 template <int BLOCK>
 __global__ void __launch_bounds__(BLOCK) sample_kernel(SampleParams p) {
+  simt::wait_for_predecessor();
   const int lane = static_cast<int>(blockIdx.x);
   const bool writes = threadIdx.x == 0;
   const int row = p.rows[lane];
@@ -57,6 +58,7 @@ __global__ void __launch_bounds__(BLOCK) sample_kernel(SampleParams p) {
 /// Grid: S. One block a lane.
 template <int BLOCK>
 __global__ void __launch_bounds__(BLOCK) argmax_kernel(ArgmaxParams p) {
+  simt::wait_for_predecessor();
   const int lane = static_cast<int>(blockIdx.x);
   const LaneMaximum maximum =
       find_maximum<BLOCK>(p.logits + static_cast<std::int64_t>(lane) * p.vocabulary, p.vocabulary);
@@ -68,6 +70,7 @@ __global__ void __launch_bounds__(BLOCK) argmax_kernel(ArgmaxParams p) {
 /// Grid: ceil(S / BLOCK). One thread a lane.
 template <int BLOCK>
 __global__ void __launch_bounds__(BLOCK) publish_tokens_kernel(PublishParams p) {
+  simt::wait_for_predecessor();
   const int lane = static_cast<int>(blockIdx.x) * BLOCK + static_cast<int>(threadIdx.x);
   if (lane >= p.num_lanes) {
     return;

@@ -22,6 +22,7 @@ StopRow* stop_rows_of(const DeviceView& stop_rows) {
 
 LaunchPlan threads_plan(std::int64_t num_threads, const Traffic& traffic) {
   LaunchPlan plan;
+  plan.programmatic = true;
   plan.grid = dim3(static_cast<unsigned>(ceil_div(num_threads, kBlock)));
   plan.block = dim3(kBlock);
   plan.traffic = traffic;

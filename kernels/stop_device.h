@@ -10,6 +10,7 @@ namespace rigel::kernels {
 /// by side: the ring lies across the bus.
 template <int BLOCK>
 __global__ void __launch_bounds__(BLOCK) stop_copy_kernel(StopCopyParams p) {
+  simt::wait_for_predecessor();
   constexpr int kWarps = BLOCK / 32;
   const int index = static_cast<int>(blockIdx.x) * kWarps + static_cast<int>(threadIdx.x) / 32;
   const int part = static_cast<int>(threadIdx.x) % 32;
@@ -50,6 +51,7 @@ __global__ void __launch_bounds__(BLOCK) stop_copy_kernel(StopCopyParams p) {
 /// Grid: ceil(n / (BLOCK / 4)). Four threads an update, each moving 16 of its 64 bytes.
 template <int BLOCK>
 __global__ void __launch_bounds__(BLOCK) set_stop_rows_kernel(StopRowUpdateParams p) {
+  simt::wait_for_predecessor();
   const int index = static_cast<int>(blockIdx.x) * BLOCK + static_cast<int>(threadIdx.x);
   const int update = index / 4;
   const int offset = index % 4 * 16;
