@@ -2,6 +2,8 @@
 
 #include "tensor/error.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <exception>
 #include <utility>
@@ -23,9 +25,7 @@ class LaunchNotes {
   [[nodiscard]] std::vector<LaunchRecord> take() {
     std::vector<LaunchRecord> records = log_.take();
     if (listener_ != nullptr) {
-      for (const LaunchRecord& record : records) {
-        listener_->note(record.name, record.traffic);
-      }
+      listener_->append(records);
     }
     return records;
   }
@@ -48,15 +48,10 @@ class ResetAtEnd {
   CaptureClient& client_;
 };
 
-std::int32_t checked_slots(std::int32_t num_slots) {
-  RIGEL_CHECK(num_slots >= 1, "a graph has at least one slot, got {}", num_slots);
-  return num_slots;
-}
-
 }  // namespace
 
 GraphRunner::GraphRunner(StreamRef stream, std::int32_t num_slots)
-    : stream_(stream), slots_(checked_slots(num_slots)) {}
+    : stream_(stream), slots_(num_slots) {}
 
 std::size_t GraphRunner::add(const GraphBucket& bucket, BucketKind kind,
                              std::span<const std::int32_t> aliases) {
@@ -91,6 +86,8 @@ bool GraphRunner::capture_next(CaptureClient& client) {
     failures_.push_back({table_[bucket], slot, error.what()});
     return true;
   }
+  made.name = fmt::format("replay of {} launches for {} tokens", made.launches.size(),
+                          table_[bucket].num_tokens);
   captures_[bucket] = std::move(made);
   table_.enable(bucket);
   return true;
@@ -124,6 +121,7 @@ std::optional<GraphLease> GraphRunner::lease(const GraphDemand& demand) {
 
 void GraphRunner::replay(const GraphLease& lease) {
   Capture& captured = captures_[lease.bucket];
+  const TraceRange range(stream_.device(), captured.name.c_str());
   captured.slots[static_cast<std::size_t>(lease.slot)].launch(stream_);
   ++captured.num_replays;
 }
@@ -131,6 +129,7 @@ void GraphRunner::replay(const GraphLease& lease) {
 GraphManifest GraphRunner::manifest(std::size_t bucket) const {
   const Capture& captured = captures_[bucket];
   GraphManifest manifest{.bucket = table_[bucket],
+                         .kind = table_.kind(bucket),
                          .num_nodes = 0,
                          .num_bytes = 0,
                          .launches = captured.launches,

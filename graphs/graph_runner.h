@@ -33,6 +33,7 @@ struct CaptureFailure {
 /// What a bucket's graph consists of and costs: every slot's is the same but for addresses.
 struct GraphManifest {
   GraphBucket bucket;
+  BucketKind kind{};
   int num_nodes = 0;
   std::int64_t num_bytes = 0;  // of all slots together, beside what the graphs read and write
   std::vector<LaunchRecord> launches;  // kernels and library calls in the order of their calls
@@ -43,7 +44,7 @@ struct GraphManifest {
 /// once all its slots are there. Thread: one, the one that launches.
 class GraphRunner {
  public:
-  /// `stream` is what work is captured from and replayed on; it outlives the runner. Throws CheckError for num_slots < 1.
+  /// `stream` is what work is captured from and replayed on; it outlives the runner. Throws CheckError where SlotRing does not take num_slots.
   GraphRunner(StreamRef stream, std::int32_t num_slots);
 
   /// See BucketTable::add. Before the first capture.
@@ -80,6 +81,7 @@ class GraphRunner {
   struct Capture {
     std::vector<GraphExec> slots;  // all of them or none
     std::vector<LaunchRecord> launches;
+    std::string name;  // of its replays in a trace
     std::uint64_t num_replays = 0;
   };
 
