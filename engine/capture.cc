@@ -31,6 +31,7 @@ StepCaptures::StepCaptures(StreamRef stream, NodeSubmodule& submodule, StepRunne
       resources_(resources),
       results_(results),
       runner_(stream, options.num_slots),
+      allocator_(stream.device()),
       scratch_(static_cast<std::size_t>(options.staging_bytes)),
       context_(stream) {
   constexpr auto kStepsInFlight = static_cast<std::int32_t>(Engine::kMaxInFlight);
@@ -38,9 +39,8 @@ StepCaptures::StepCaptures(StreamRef stream, NodeSubmodule& submodule, StepRunne
               "num_slots must be at least {}, the steps in flight, got {}", kStepsInFlight,
               options.num_slots);
   for (const CudaGraphConfig& config : catalog.steps()) {
-    if (const auto* batched = std::get_if<BatchedGraphConfig>(&config)) {
-      add_buckets(*batched);
-    }
+    tensors_.push_back(std::make_unique<StaticInputs>(stream.device(), options.num_slots));
+    std::visit([this](const auto& kind) { add_buckets(kind); }, config);
   }
   for (std::int32_t slot = 0; slot < options.num_slots; ++slot) {
     slots_.push_back(
@@ -50,22 +50,58 @@ StepCaptures::StepCaptures(StreamRef stream, NodeSubmodule& submodule, StepRunne
 }
 
 void StepCaptures::add_buckets(const BatchedGraphConfig& config) {
-  const std::vector<std::int32_t> aliases = numbers_of(config.replay_walks, config.capture_walk);
   for (const std::int32_t num_lanes : config.batch_sizes) {
-    runner_.add({.walk = static_cast<std::int32_t>(config.capture_walk),
-                 .num_lanes = num_lanes,
-                 .num_tokens = config.row->input_seq_len * num_lanes,
-                 .key = config.key.number()},
-                BucketKind::kBatched, aliases);
-    buckets_.push_back(
-        {.row = config.row, .key = config.key, .rows = {}, .stop_lanes = {}, .row_lanes = {}});
+    add_bucket(config, BucketKind::kBatched, config.row->input_seq_len * num_lanes, config.row,
+               {static_cast<std::size_t>(num_lanes), config.row});
   }
+}
+
+/// Every lane brings a token, so no bucket has more lanes than tokens.
+void StepCaptures::add_buckets(const PackedGraphConfig& config) {
+  const auto row_of = [&config](std::int64_t num_tokens) {
+    std::shared_ptr<const NodeInputs> row = config.make_row(num_tokens);
+    RIGEL_CHECK(row != nullptr && row->input_seq_len == num_tokens,
+                "make_row of walk {} gives {} tokens where it is asked for {}",
+                static_cast<int>(config.capture_walk), row == nullptr ? -1 : row->input_seq_len,
+                num_tokens);
+    return row;
+  };
+  for (const std::int64_t num_tokens : config.token_counts) {
+    for (const std::int32_t num_lanes : config.batch_sizes) {
+      const std::int64_t held = std::min<std::int64_t>(num_lanes, num_tokens);
+      std::vector<std::shared_ptr<const NodeInputs>> rows(static_cast<std::size_t>(held),
+                                                          row_of(num_tokens / held));
+      rows.front() = row_of(num_tokens / held + num_tokens % held);
+      add_bucket(config, BucketKind::kPacked, num_tokens, row_of(0), std::move(rows));
+      if (num_lanes >= num_tokens) {
+        break;
+      }
+    }
+  }
+}
+
+void StepCaptures::add_bucket(const GraphConfig& config, BucketKind kind, std::int64_t num_tokens,
+                              std::shared_ptr<const NodeInputs> padding_row,
+                              std::vector<std::shared_ptr<const NodeInputs>> capture_rows) {
+  runner_.add({.walk = static_cast<std::int32_t>(config.capture_walk),
+               .num_lanes = static_cast<std::int32_t>(capture_rows.size()),
+               .num_tokens = num_tokens,
+               .key = config.key.number()},
+              kind, numbers_of(config.replay_walks, config.capture_walk));
+  buckets_.push_back({.config = tensors_.size() - 1,
+                      .key = config.key,
+                      .row = std::move(padding_row),
+                      .capture_rows = std::move(capture_rows),
+                      .outputs = {}});
 }
 
 std::int64_t StepCaptures::num_bytes() const {
   std::int64_t total = runner_.num_bytes();
   for (const Slot& slot : slots_) {
     total += slot.staging->capacity_bytes();
+  }
+  for (const auto& tensors : tensors_) {
+    total += tensors->num_bytes();
   }
   return total;
 }
@@ -87,9 +123,10 @@ std::optional<SlotLease> StepCaptures::lease(const BucketQuery& query) {
 
 SlotLease StepCaptures::lease_of(const GraphLease& lease) const {
   const GraphBucket& bucket = runner_.buckets()[lease.bucket];
-  return {lease.slot,
-          {static_cast<WalkId>(bucket.walk), bucket.num_lanes, bucket.num_tokens,
-           buckets_[lease.bucket].key}};
+  return {
+      lease.slot,
+      {static_cast<WalkId>(bucket.walk), bucket.num_lanes, bucket.num_tokens,
+       buckets_[lease.bucket].key, runner_.buckets().kind(lease.bucket) == BucketKind::kPacked}};
 }
 
 const NodeInputs& StepCaptures::padding_row(const SlotLease& lease) const {
@@ -102,6 +139,12 @@ StepStaging* StepCaptures::staging(const SlotLease& lease) {
   return &staging;
 }
 
+TensorInputs* StepCaptures::tensor_inputs(const SlotLease& lease) {
+  StaticInputs& tensors = tensors_of(slot_of(lease).lease.bucket);
+  tensors.begin_replay(slot_of(lease).lease.bucket, lease.slot);
+  return &tensors;
+}
+
 void StepCaptures::replay(const SlotLease& lease, const ModelInputsFromEngine& inputs,
                           BatchedModelOutput& outputs) {
   Slot& slot = slot_of(lease);
@@ -109,33 +152,11 @@ void StepCaptures::replay(const SlotLease& lease, const ModelInputsFromEngine& i
   RIGEL_CHECK(slot.staging->layout() == bucket.layout,
               "a step of {} lanes stages other columns than its capture: {} bytes",
               lease.bucket.num_lanes, slot.staging->used_bytes());
+  tensors_of(slot.lease.bucket).check_complete();
   runner_.replay(slot.lease);
   slot.is_used = true;
   last_replayed_ = slot.lease.bucket;
-
-  // Real lanes come first, so what belongs to padding stands at the end and never leaves the device.
-  const auto first_padding = std::ranges::find_if(
-      inputs.handles, [](RequestHandle handle) { return handle.is_padding(); });
-  const auto num_real = static_cast<std::int32_t>(first_padding - inputs.handles.begin());
-  std::int64_t num_rows = 0;
-  for (const std::int32_t lane : bucket.row_lanes) {
-    if (lane < num_real) {
-      outputs.push_row_handle(inputs.handles[static_cast<std::size_t>(lane)]);
-      ++num_rows;
-    }
-  }
-  const auto all_rows = static_cast<std::int64_t>(bucket.row_lanes.size());
-  for (const BatchedModelOutput::RowOutput& output : bucket.rows) {
-    const bool is_by_row = output.rows.rank() > 0 && output.rows.dim(0) == all_rows;
-    outputs.add_rows(output.signal, is_by_row ? output.rows.slice(0, 0, num_rows) : output.rows,
-                     output.place);
-  }
-  if (bucket.stop_lanes) {
-    StopLanes lanes = *bucket.stop_lanes;
-    lanes.test.rows = lanes.test.rows.slice(0, 0, num_rows);
-    lanes.test.tokens = lanes.test.tokens.slice(0, 0, num_rows);
-    outputs.set_stop_lanes(lanes);
-  }
+  bucket.outputs.give(lease.slot, inputs, stream_, allocator_, outputs);
 }
 
 void StepCaptures::release(const SlotLease& lease) noexcept {
@@ -157,16 +178,24 @@ void StepCaptures::prepare(std::size_t bucket, std::int32_t slot) {
   BatchColumns nobody;
   nobody.walk = capture_lease_.bucket.walk;
   context_.batch = padded_.pad(nobody, capture_lease_.bucket.num_lanes, *buckets_[bucket].row);
+  capture_rows_.clear();
+  for (const auto& row : buckets_[bucket].capture_rows) {
+    capture_rows_.push_back(row.get());
+  }
+  context_.batch.inputs = capture_rows_;
   context_.batch.slot_lease = &capture_lease_;
-  context_.num_tokens = capture_lease_.bucket.num_tokens;
+  context_.num_tokens = num_step_tokens(context_.batch);
   declares_ = submodule_.declare_step(context_.batch, step_);
   if (declares_) {
+    pad_segments(context_.batch, step_);
     const AdmitOutcome outcome = resources_.admit(step_, context_);
     RIGEL_CHECK(outcome.ok(), "a step of padding was refused by resource {}",
                 static_cast<int>(outcome.resource));
     is_admitted_ = true;
     resources_.plan(step_, context_);
   }
+  tensors_of(bucket).begin_capture(bucket);
+  context_.tensor_inputs = &tensors_of(bucket);
   submodule_.preprocess(context_.batch, context_);
 }
 
@@ -180,45 +209,21 @@ void StepCaptures::enqueue() {
                                      .context = &context_,
                                      .states = {},
                                      .captured = true};
-  submodule_.forward(inputs, outputs_);
-  check_outputs();
+  submodule_.forward_batched(inputs, outputs_);
   results_.capture(stream_, outputs_, context_.step_number);
-  take_outputs(buckets_[captured_bucket_]);
+  take_outputs(inputs);
 }
 
-void StepCaptures::check_outputs() const {
-  RIGEL_CHECK(outputs_.requests().empty() && outputs_.packed().empty() &&
-                  outputs_.stop_rows() == StopRows::kNone,
-              "a captured forward of walk {} gives tensors by request or by batch; it may give row "
-              "outputs only",
-              static_cast<int>(capture_lease_.bucket.walk));
-}
-
-/// The lane of a row is found by its handle: lane i of a capture is padding of row -1 - i.
-void StepCaptures::take_outputs(Bucket& bucket) {
-  std::vector<std::int32_t> lanes;
-  for (const RequestHandle handle : outputs_.row_handles()) {
-    lanes.push_back(-1 - handle.row);
-  }
-  RIGEL_CHECK(std::ranges::is_sorted(lanes),
-              "the rows of a captured forward of {} lanes are not in the order of its lanes",
-              capture_lease_.bucket.num_lanes);
+void StepCaptures::take_outputs(const ModelInputsFromEngine& inputs) {
+  Bucket& bucket = buckets_[captured_bucket_];
+  const std::uint64_t layout = context_.staging->layout();
+  bucket.outputs.take(capture_lease_.slot, inputs, outputs_);
   if (capture_lease_.slot == 0) {
-    bucket.rows.assign(outputs_.row_outputs().begin(), outputs_.row_outputs().end());
-    if (const StopLanes* const stop_lanes = outputs_.stop_lanes()) {
-      bucket.stop_lanes = *stop_lanes;
-    }
-    bucket.row_lanes = std::move(lanes);
-    bucket.layout = context_.staging->layout();
-    return;
+    bucket.layout = layout;
   }
-  const bool same_places = std::ranges::equal(bucket.rows, outputs_.row_outputs(), {},
-                                              &BatchedModelOutput::RowOutput::place,
-                                              &BatchedModelOutput::RowOutput::place);
-  RIGEL_CHECK(
-      bucket.row_lanes == lanes && same_places && bucket.layout == context_.staging->layout(),
-      "slot {} of {} lanes was captured with other columns or rows than slot 0",
-      capture_lease_.slot, capture_lease_.bucket.num_lanes);
+  RIGEL_CHECK(bucket.layout == layout,
+              "slot {} of {} lanes was captured with other columns than slot 0",
+              capture_lease_.slot, capture_lease_.bucket.num_lanes);
 }
 
 void StepCaptures::reset() noexcept {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "engine/captured_outputs.h"
 #include "engine/captured_steps.h"
 #include "engine/contract/submodule.h"
 #include "engine/graph_catalog.h"
@@ -26,6 +27,8 @@ struct CaptureOptions {
 /// The captured steps of one node: the copy of the staged columns, all that the submodule's forward enqueues, and the stop copy
 /// that takes its row outputs to the host. So a step is two driver calls, the replay and its event. A slot's columns lie at the
 /// same addresses in every bucket, so all buckets share one staging block a slot; results go where the step's number says.
+/// Tensors that rows bring are copied into static buffers in front of the replay, and tensors that a forward gives by request
+/// or packed are copied out of theirs behind it: two more calls a tensor, for submodules that have any.
 ///
 /// A bucket is captured over padding lanes alone, planned like any step under a lease; so nothing of a request is touched, and
 /// resources give what varies in size its fixed place. Thread: worker.
@@ -48,19 +51,21 @@ class StepCaptures final : public CapturedSteps, private CaptureClient {
   [[nodiscard]] std::optional<SlotLease> lease(const BucketQuery& query) override;
   [[nodiscard]] const NodeInputs& padding_row(const SlotLease& lease) const override;
   [[nodiscard]] StepStaging* staging(const SlotLease& lease) override;
+  [[nodiscard]] TensorInputs* tensor_inputs(const SlotLease& lease) override;
   void replay(const SlotLease& lease, const ModelInputsFromEngine& inputs,
               BatchedModelOutput& outputs) override;
   void release(const SlotLease& lease) noexcept override;
 
  private:
-  /// What replays of a bucket give, as its captures gave it. Addresses on the device are the same in all slots.
+  /// A bucket's rows and key, and what its replays give.
   struct Bucket {
-    std::shared_ptr<const NodeInputs> row;  // of every lane
+    std::size_t config = 0;
     CgKey key;
-    std::vector<BatchedModelOutput::RowOutput> rows;
-    std::optional<StopLanes> stop_lanes;
-    std::vector<std::int32_t> row_lanes;  // the lane that row i belongs to
-    std::uint64_t layout = 0;             // of the staged columns
+    std::shared_ptr<const NodeInputs> row;  // of every padding lane of a step
+    /// By lane of the capture. It runs over as many tokens as the bucket has, lest what rows bring has another size there.
+    std::vector<std::shared_ptr<const NodeInputs>> capture_rows;
+    CapturedOutputs outputs;
+    std::uint64_t layout = 0;  // of the staged columns
   };
   /// A slot's columns and its lease.
   struct Slot {
@@ -70,12 +75,18 @@ class StepCaptures final : public CapturedSteps, private CaptureClient {
   };
 
   void add_buckets(const BatchedGraphConfig& config);
+  void add_buckets(const PackedGraphConfig& config);
+  void add_bucket(const GraphConfig& config, BucketKind kind, std::int64_t num_tokens,
+                  std::shared_ptr<const NodeInputs> padding_row,
+                  std::vector<std::shared_ptr<const NodeInputs>> capture_rows);
   [[nodiscard]] Slot& slot_of(const SlotLease& lease) {
     return slots_[static_cast<std::size_t>(lease.slot)];
   }
   [[nodiscard]] SlotLease lease_of(const GraphLease& lease) const;
-  void check_outputs() const;
-  void take_outputs(Bucket& bucket);
+  [[nodiscard]] StaticInputs& tensors_of(std::size_t bucket) {
+    return *tensors_[buckets_[bucket].config];
+  }
+  void take_outputs(const ModelInputsFromEngine& inputs);
 
   // CaptureClient
   void prepare(std::size_t bucket, std::int32_t slot) override;
@@ -87,7 +98,9 @@ class StepCaptures final : public CapturedSteps, private CaptureClient {
   StepRunner& resources_;
   ResultRing& results_;
   GraphRunner runner_;
+  CachingAllocator allocator_;  // of outputs that leave a replay
   std::vector<Bucket> buckets_;
+  std::vector<std::unique_ptr<StaticInputs>> tensors_;  // by graph config
   std::vector<Slot> slots_;
   std::optional<std::size_t> last_replayed_;
 
@@ -96,6 +109,7 @@ class StepCaptures final : public CapturedSteps, private CaptureClient {
   SlotLease capture_lease_;
   std::size_t captured_bucket_ = 0;
   PaddedBatch padded_;
+  std::vector<const NodeInputs*> capture_rows_;
   SubmoduleStep step_;
   StepContext context_;
   BatchedModelOutput outputs_;

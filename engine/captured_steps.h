@@ -5,6 +5,7 @@
 #include "engine/contract/engine_inputs.h"
 #include "engine/contract/node_inputs.h"
 #include "engine/staging.h"
+#include "engine/tensor_inputs.h"
 
 #include <cstddef>
 #include <cstdint>
@@ -35,6 +36,8 @@ class CapturedSteps {
   /// Where the step's columns go, already reset: the addresses that the capture reads, and the copy to the device is part of
   /// it. Null: they go into the step's own staging.
   [[nodiscard]] virtual StepStaging* staging(const SlotLease& /*lease*/) { return nullptr; }
+  /// Where the tensors of the step's rows go, in place of the memory that an eager step takes for them. Null: there.
+  [[nodiscard]] virtual TensorInputs* tensor_inputs(const SlotLease& /*lease*/) { return nullptr; }
   /// Enqueues the captured step in place of `forward`. `inputs` are padded to the bucket.
   virtual void replay(const SlotLease& lease, const ModelInputsFromEngine& inputs,
                       BatchedModelOutput& outputs) = 0;

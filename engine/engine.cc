@@ -31,7 +31,7 @@ void check_resources(const NodeSubmodule& submodule, const NodeResources& resour
 }  // namespace
 
 Engine::Slot::Slot(Device& device, std::int64_t staging_bytes)
-    : staging(device, staging_bytes), completed(device) {}
+    : staging(device, staging_bytes), tensor_inputs(device), completed(device) {}
 
 Engine::Engine(Device& device, std::unique_ptr<NodeSubmodule> submodule, NodeResources resources,
                const EngineConfig& config)
@@ -126,7 +126,7 @@ HostRows Engine::complete() {
   Slot& slot = slot_of(last_completed() + 1);
   try {
     slot.completed.synchronize();
-  } catch (const DeviceError&) {
+  } catch (...) {
     // A device that has failed runs nothing any more: the step is over, and whoever waits for its end goes on.
     end_step(slot);
     throw;

@@ -8,9 +8,11 @@
 #include "engine/lifetime.h"
 #include "engine/output_collector.h"
 #include "engine/padded_batch.h"
+#include "engine/preparation.h"
 #include "engine/request_failures.h"
 #include "engine/resource.h"
 #include "engine/result_ring.h"
+#include "engine/row_tensors.h"
 #include "engine/step_clock.h"
 #include "engine/step_context.h"
 #include "engine/step_runner.h"
@@ -96,6 +98,24 @@ class Engine {
   /// in which nobody may be left.
   void prepare_inputs(ExecutingBatch& batch);
 
+  /// Makes the row of a request's whole input before anybody knows how much of it a step has room for; its parts are then cut by
+  /// way of LaneSource::whole_row. Null: it declines, or has failed (take_failures).
+  [[nodiscard]] std::unique_ptr<NodeInputs> prepare_whole(const PrepareContext& context,
+                                                          const RequestView& request) {
+    return prepare_whole_row(*submodule_, context, request, failures_);
+  }
+  /// The same for the tokens that a request has sampled, because its cache was lost. Requires an ArNodeSubmodule.
+  [[nodiscard]] std::unique_ptr<NodeInputs> prepare_replay(const RequestView& request,
+                                                           const Tensor& tokens) {
+    return prepare_replayed_row(dynamic_cast<ArNodeSubmodule&>(*submodule_), request, tokens,
+                                failures_);
+  }
+  /// Row outputs of this walk that leave the node as each request's tensors, too: somebody takes them there. `allocator` outlives
+  /// the engine's steps and their tensors.
+  void set_row_tensors(WalkId walk, std::vector<SignalId> signals, TensorAllocator& allocator) {
+    row_tensors_.set(walk, std::move(signals), allocator);
+  }
+
   /// Enqueues the whole step behind what was launched before. Lanes that the submodule cannot batch run one after the other
   /// within the step, once all of them were admitted. A refusal launches nothing. Throws what the submodule throws: the batch
   /// has failed; CheckError: the batch is empty or above max_batch_size; DeviceError: the device has failed. At most
@@ -115,7 +135,7 @@ class Engine {
   [[nodiscard]] const PreplanCounts& preplan_counts() const { return preplan_counts_; }
 
   /// Waits for the oldest step in flight and gives its rows; memory that waited for it is free again. Throws DeviceError where
-  /// the device has failed; the step has ended then, too.
+  /// the device has failed and CheckError where an invariant is broken, which is the batch's failure; the step has ended then, too.
   [[nodiscard]] HostRows complete();
 
   /// The loops that end after a completed step, of those requests that have not failed, in the order of `requests` and inner
@@ -166,6 +186,7 @@ class Engine {
   struct Slot {
     Slot(Device& device, std::int64_t staging_bytes);
     StepStaging staging;
+    GatheredInputs tensor_inputs;
     Event completed;
     BatchedModelOutput outputs;
     std::vector<PerRequestState>
@@ -237,6 +258,7 @@ class Engine {
   PreplanCounts preplan_counts_;
   BatchedModelOutput lane_outputs_;  // of one of several drives
   OutputCollector collector_;
+  RowTensors row_tensors_;
   RequestFailures failures_;
   std::vector<LoopStop> stops_;
   StepClock* clock_ = nullptr;

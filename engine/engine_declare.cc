@@ -6,18 +6,6 @@
 
 namespace rigel {
 
-namespace {
-
-std::int64_t num_tokens_of(const BatchColumns& batch) {
-  std::int64_t num_tokens = 0;
-  for (const NodeInputs* row : batch.inputs) {
-    num_tokens += row->input_seq_len;
-  }
-  return num_tokens;
-}
-
-}  // namespace
-
 Engine::BucketChoice Engine::choose_bucket(const BatchColumns& batch) const {
   if (captured_ == nullptr || !graph_catalog_->replays(batch.walk)) {
     return {};
@@ -30,7 +18,7 @@ Engine::BucketChoice Engine::choose_bucket(const BatchColumns& batch) const {
     return {.query = {}, .miss = GraphMissReason::kNoBucket};
   }
   return {.query = BucketQuery{batch.walk, static_cast<std::int32_t>(batch.handles.size()),
-                               num_tokens_of(batch), key},
+                               num_step_tokens(batch), key},
           .miss = {}};
 }
 
@@ -59,8 +47,11 @@ void Engine::release_lease() noexcept {
 /// Where the drive's columns go: into the staging of the leased slot, or the step's own.
 void Engine::begin_columns(Drive& drive) {
   StepStaging* staging = lease_ ? captured_->staging(*lease_) : nullptr;
+  TensorInputs* tensors = lease_ ? captured_->tensor_inputs(*lease_) : nullptr;
+  Slot& slot = slot_of(drive.context.epoch);
   drive.context.slot = lease_ ? lease_->slot : 0;
-  drive.context.begin_columns(staging != nullptr ? *staging : slot_of(drive.context.epoch).staging);
+  drive.context.tensor_inputs = tensors != nullptr ? tensors : &slot.tensor_inputs;
+  drive.context.begin_columns(staging != nullptr ? *staging : slot.staging);
 }
 
 /// Lets the submodule declare the drive, over the lanes of the leased capture where there is one. Returns why that cannot
@@ -77,11 +68,12 @@ std::optional<GraphMissReason> Engine::declare_leased(Drive& drive) {
         padded_.pad(drive.lanes, lease_->bucket.num_lanes, captured_->padding_row(*lease_));
     drive.context.batch.slot_lease = &*lease_;
   }
-  drive.context.num_tokens = num_tokens_of(drive.context.batch);
+  drive.context.num_tokens = num_step_tokens(drive.context.batch);
   drive.declares = submodule_->declare_step(drive.context.batch, drive.step);
   if (!lease_ || !drive.declares) {
     return std::nullopt;
   }
+  pad_segments(drive.context.batch, drive.step);
   if (drive.step.cg_key_info != lease_->bucket.key) {
     return GraphMissReason::kKeyMismatch;
   }

@@ -30,6 +30,7 @@ AdmitOutcome Engine::launch(const ExecutingBatch& batch) {
   check_batch(batch);
   Slot& slot = slot_of(last_launched() + 1);
   slot.outputs.reset();
+  slot.tensor_inputs.clear();
 
   const BatchColumns lanes = batch.columns();
   const bool batches = batch.size() == 1 || submodule_->can_batch(lanes);
@@ -155,8 +156,10 @@ void Engine::enqueue_forward(Drive& drive, BatchedModelOutput& outputs) {
   enter(StepPhase::kForward);
   if (lease_) {
     captured_->replay(*lease_, inputs, outputs);
-  } else {
+  } else if (batch.handles.size() == 1) {
     submodule_->forward(inputs, outputs);
+  } else {
+    submodule_->forward_batched(inputs, outputs);
   }
   if (drive.declares) {
     enter(StepPhase::kSettle);
@@ -165,6 +168,7 @@ void Engine::enqueue_forward(Drive& drive, BatchedModelOutput& outputs) {
   enter(StepPhase::kLaunch);
   results_.stage(stream_, outputs, drive.context.step_number);
   collector_.collect(*submodule_, drive.lanes, outputs, failures_);
+  row_tensors_.give(stream_, drive.lanes.walk, outputs);
 }
 
 }  // namespace rigel

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -18,6 +19,8 @@ struct LaneSource {
   /// Where the request keeps the row of its whole input, which is prepared once and then cut to [start, end); null: the row
   /// is prepared for this step.
   std::unique_ptr<NodeInputs>* whole_row = nullptr;
+  /// The same where it is prepared already: a row that lives as long as the step.
+  const NodeInputs* prepared_row = nullptr;
   std::int64_t start = 0;
   std::int64_t end = 0;
 };
@@ -46,6 +49,9 @@ class ExecutingBatch {
     metadata.loop_counters = LoopCounters();
     return metadata.loop_counters;
   }
+  /// Lanes that share a row and have the count of one loop as their only metadata: what a decode step is made of.
+  void add(std::span<const RequestHandle> handles, std::span<const RequestInfo* const> infos,
+           const NodeInputs& inputs, LoopId loop, std::span<const std::int32_t> iterations);
   /// A lane with a row that lives as long as the step.
   void add(RequestHandle handle, const RequestInfo& info, InputMetadata metadata,
            std::unique_ptr<NodeInputs> inputs) {

@@ -6,15 +6,19 @@
 // The device runs behind the host, so an owner that lets go is not the last to touch what it owned: steps in flight still
 // read and write it. Three rules follow.
 //
-// 1. Every launched step has a number, its epoch, and touches the rows of its lanes, their pages and its own slot, nothing
-//    else. `Steps` knows the last step that touched each row.
+// 1. Every launched step has a number, its epoch, and touches the rows of its lanes, their pages and its own slots, nothing
+//    else. `Steps` knows the last step that touched each row. A launch that fails once it has a number leaves a step like any
+//    other, whatever of it was enqueued.
 // 2. What is let go returns with the last epoch that may touch it, and has no new owner before the host has seen that step
 //    complete. This holds even where the order of one stream would do, because not everything is on that stream: a copy to
 //    or from the host, the network, and the host itself when it writes a slot or reads a result.
-// 3. A copy on a stream of its own owns what it reads and writes until the host has seen its end, as one more owner of each
-//    page, and begins only on pages that no step in flight writes. A copy on the steps' stream is ordered by it.
+// 3. A copy to or from the host runs on the steps' stream and has no number; it counts as work of the step launched last in
+//    front of it. Thanks to rule 2 it needs nothing of the steps in front but that number: of its request none is in flight,
+//    and the pages that it gets were waited for. What is behind it stays behind, because nobody sees its end: that is what
+//    the stream is for. `Residency`, in engine/lifetime_residency.h, has the epochs.
 //
-// The explorer in tests/engine/lifetime_explorer.h tries every order of events on this same code.
+// The explorer in tests/engine/lifetime_explorer.h tries every order of events on this same code, with the graphs' double
+// buffers (graphs/slot_ring.h).
 
 #include "engine/contract/ids.h"
 #include "tensor/error.h"
@@ -119,7 +123,7 @@ class RecycleQueue {
   Epoch completed_ = 0;
 };
 
-/// Pages and how many own each: several requests that share a prefix, an index of prefixes, a copy that is under way.
+/// Pages and how many own each: several requests that share a prefix, an index of prefixes.
 template <std::size_t kSize = kDynamic>
 class Pages {
  public:

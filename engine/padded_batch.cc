@@ -41,4 +41,36 @@ BatchColumns PaddedBatch::pad(const BatchColumns& batch, std::int32_t num_lanes,
   return {batch.walk, handles_, infos_, metadata_, inputs_};
 }
 
+std::int64_t num_step_tokens(const BatchColumns& batch) {
+  std::int64_t num_tokens = 0;
+  for (const NodeInputs* row : batch.inputs) {
+    num_tokens += row->input_seq_len;
+  }
+  if (!is_packed(batch.slot_lease)) {
+    return num_tokens;
+  }
+  const std::int64_t all = batch.slot_lease->bucket.num_tokens;
+  RIGEL_CHECK(num_tokens <= all, "{} tokens do not fit a capture of {}", num_tokens, all);
+  return all;
+}
+
+void pad_segments(const BatchColumns& batch, SubmoduleStep& step) {
+  if (!is_packed(batch.slot_lease)) {
+    return;
+  }
+  std::int64_t num_left = batch.slot_lease->bucket.num_tokens;
+  for (const Segment& segment : step.segments) {
+    num_left -= segment.span;
+  }
+  RIGEL_CHECK(num_left >= 0, "the segments of a packed capture have {} tokens more than it has",
+              -num_left);
+  const auto behind_lanes = static_cast<std::int32_t>(-1 - std::ssize(batch.handles));
+  step.segments.push_back({{behind_lanes, 0}, LabelId::kMain, static_cast<std::int32_t>(num_left)});
+  step.for_each_key([&step](ResourceKey key) {
+    RIGEL_CHECK(step.segments_of(key).data() == step.segments.data(),
+                "resource {} has segments of its own in a packed capture, which pads the step's",
+                static_cast<int>(key));
+  });
+}
+
 }  // namespace rigel

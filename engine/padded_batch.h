@@ -28,4 +28,12 @@ class PaddedBatch {
   std::vector<const NodeInputs*> inputs_;
 };
 
+/// Tokens of the batch's step: those of its lanes, and in a packed capture all that the capture has.
+[[nodiscard]] std::int64_t num_step_tokens(const BatchColumns& batch);
+
+/// Gives the tokens of a packed capture that no lane has to a segment of nobody's, which stands last and may be empty: columns
+/// by token and by segment have one size in all its steps. Nothing for other steps. Throws CheckError where a resource has
+/// segments of its own.
+void pad_segments(const BatchColumns& batch, SubmoduleStep& step);
+
 }  // namespace rigel

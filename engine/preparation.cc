@@ -10,13 +10,22 @@ namespace {
 
 /// Whether a row that is the same for everybody may serve this lane: a chunk or the end of a stream is the lane's own.
 bool may_be_uniform(const LaneSource& source, const InputMetadata& metadata) {
-  return source.whole_row == nullptr && !source.is_final_stream_chunk &&
-         metadata.stream_chunks.empty();
+  return source.whole_row == nullptr && source.prepared_row == nullptr &&
+         !source.is_final_stream_chunk && metadata.stream_chunks.empty();
+}
+
+/// Whether the lane runs all of a row that was prepared: nothing needs to be cut, which not every row could be.
+bool is_uncut(const LaneSource& source) {
+  return source.prepared_row != nullptr && source.start == 0 &&
+         source.end == source.prepared_row->input_seq_len;
 }
 
 /// The row of a lane; null: its request declines the step.
 std::unique_ptr<NodeInputs> prepare_lane(NodeSubmodule& submodule, const LaneSource& source,
                                          const RequestView& request) {
+  if (source.prepared_row != nullptr) {
+    return submodule.split_inputs(request, *source.prepared_row, source.start, source.end);
+  }
   const PrepareContext context{source.walk, source.signals, source.is_final_stream_chunk};
   if (source.whole_row == nullptr) {
     return submodule.prepare_inputs(context, request);
@@ -27,6 +36,23 @@ std::unique_ptr<NodeInputs> prepare_lane(NodeSubmodule& submodule, const LaneSou
   return *source.whole_row == nullptr
              ? nullptr
              : submodule.split_inputs(request, **source.whole_row, source.start, source.end);
+}
+
+/// What `make` makes; null where the request has failed, now or before.
+template <class Make>
+std::unique_ptr<NodeInputs> prepare_guarded(const RequestView& request, RequestFailures& failures,
+                                            const Make& make) {
+  if (failures.contains(request.info().handle)) {
+    return nullptr;
+  }
+  try {
+    return make();
+  } catch (const DeviceError&) {
+    throw;  // concerns everybody
+  } catch (const std::exception& error) {
+    failures.record(request.info().handle, error.what());
+    return nullptr;
+  }
 }
 
 }  // namespace
@@ -46,6 +72,10 @@ void prepare_lanes(NodeSubmodule& submodule, ExecutingBatch& batch, RequestFailu
       continue;
     }
     const LaneSource& source = batch.sources()[lane];
+    if (is_uncut(source)) {
+      batch.set_inputs(lane, *source.prepared_row);
+      continue;
+    }
     const InputMetadata& metadata = batch.metadata()[lane];
     if (uniform_walk != source.walk) {
       uniform_walk = source.walk;
@@ -72,6 +102,21 @@ void prepare_lanes(NodeSubmodule& submodule, ExecutingBatch& batch, RequestFailu
   if (anybody_leaves) {
     batch.drop_if([&](std::size_t lane) { return batch.inputs()[lane] == nullptr; });
   }
+}
+
+std::unique_ptr<NodeInputs> prepare_whole_row(NodeSubmodule& submodule,
+                                              const PrepareContext& context,
+                                              const RequestView& request,
+                                              RequestFailures& failures) {
+  return prepare_guarded(request, failures,
+                         [&] { return submodule.prepare_inputs(context, request); });
+}
+
+std::unique_ptr<NodeInputs> prepare_replayed_row(ArNodeSubmodule& submodule,
+                                                 const RequestView& request, const Tensor& tokens,
+                                                 RequestFailures& failures) {
+  return prepare_guarded(request, failures,
+                         [&] { return submodule.replay_inputs(request, tokens); });
 }
 
 }  // namespace rigel

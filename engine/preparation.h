@@ -11,4 +11,15 @@ namespace rigel {
 /// failed before leave the batch; the others keep their order. A DeviceError is everybody's and passes.
 void prepare_lanes(NodeSubmodule& submodule, ExecutingBatch& batch, RequestFailures& failures);
 
+/// The whole row of a request, to be cut for its steps; null where it declines or has failed.
+[[nodiscard]] std::unique_ptr<NodeInputs> prepare_whole_row(NodeSubmodule& submodule,
+                                                            const PrepareContext& context,
+                                                            const RequestView& request,
+                                                            RequestFailures& failures);
+/// The row of what a request has sampled, to be run again; null where it has failed.
+[[nodiscard]] std::unique_ptr<NodeInputs> prepare_replayed_row(ArNodeSubmodule& submodule,
+                                                               const RequestView& request,
+                                                               const Tensor& tokens,
+                                                               RequestFailures& failures);
+
 }  // namespace rigel

@@ -118,6 +118,8 @@ using ResourceStep =
 class SubmoduleStep {
  public:
   std::vector<Segment> segments;  // in token order: the layout of every per-token column
+  /// In a packed capture: whose the forward's row outputs are, padding last. Empty: one of each lane.
+  std::vector<RequestHandle> row_handles;
   CgKey
       cg_key_info;  // of the capture that this declaration is for; equals what the hook of that name answers
 
@@ -164,6 +166,7 @@ class SubmoduleStep {
   /// Forgets the declaration and keeps its memory.
   void reset() {
     segments.clear();
+    row_handles.clear();
     cg_key_info = CgKey();
     for (Entry& entry : entries_) {
       entry.active = false;

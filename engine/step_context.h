@@ -4,6 +4,7 @@
 #include "engine/contract/submodule.h"
 #include "engine/staging.h"
 #include "engine/step_plans.h"
+#include "engine/tensor_inputs.h"
 #include "tensor/stream.h"
 
 #include <cstdint>
@@ -64,6 +65,7 @@ class StepContext {
   Epoch epoch = 0;
   std::int32_t slot = 0;  // which of a graph's double buffers the step uses
   StepStaging* staging = nullptr;
+  TensorInputs* tensor_inputs = nullptr;
   BatchColumns batch;
   std::int64_t num_tokens = 0;
   ConstDeviceView step_number;  // (1) i64: the epoch, known to the device
@@ -102,6 +104,11 @@ class StepContext {
 
   /// A column that the submodule staged for its forward.
   void stage(SignalId signal, const ConstDeviceView& view) { staged_.emplace_back(signal, view); }
+  /// Stages a tensor that the step's rows bring, part behind part along `dim`, of all lanes in their order. A captured forward
+  /// reads it in the buffer of its capture, where it may lie apart along the dimensions before `dim`.
+  void bring(SignalId signal, std::span<const Tensor> parts, int dim = 0) {
+    stage(signal, tensor_inputs->put(stream_, signal, parts, dim));
+  }
   [[nodiscard]] const ConstDeviceView& staged(SignalId signal) const {
     for (const auto& [name, view] : staged_) {
       if (name == signal) {

@@ -45,6 +45,9 @@ struct AttentionPlan {
 
   std::int64_t num_decode_tokens = 0;
   ConstDeviceView prefill_tiles;  // (n, 2) i32 {first token, count}
+  /// In a packed capture, whose number of decode lanes varies: (num_decode_tokens) i32, the page table's row of each that is
+  /// one, -1 for tokens that a tile has or nobody. Give it to decode attention as token rows, in front of the tiles.
+  ConstDeviceView decode_rows;
   bool causal = true;
   /// (T) i32: the last key that each token sees, where the attention is not causal: give it to the kernel as positions.
   ConstDeviceView last_keys;

@@ -36,6 +36,7 @@ struct BucketKey {
   std::int32_t num_lanes = 0;
   std::int64_t num_tokens = 0;
   CgKey key;
+  bool is_packed = false;  // its lanes share the tokens as they like; padding stands behind them
 
   friend bool operator==(const BucketKey&, const BucketKey&) = default;
 };
@@ -45,5 +46,10 @@ struct SlotLease {
   std::int32_t slot = 0;
   BucketKey bucket;
 };
+
+/// Whether a step that replays `lease` (null: it runs eagerly) has the fixed places of a packed capture.
+[[nodiscard]] constexpr bool is_packed(const SlotLease* lease) {
+  return lease != nullptr && lease->bucket.is_packed;
+}
 
 }  // namespace rigel

@@ -42,7 +42,6 @@ struct RequestInfo {
   RequestHandle handle;
   WalkId walk{};
   PartitionId partition{};
-  std::int32_t forward_index = 0;
   std::uint64_t seed = 0;
   std::int32_t num_prompt_tokens = 0;
   std::int32_t max_tokens = 0;     // generated tokens

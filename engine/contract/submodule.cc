@@ -47,6 +47,11 @@ void NodeSubmodule::preprocess(const BatchColumns& batch, StepContext&) {
               typeid(*this).name(), batch.handles.size());
 }
 
+void NodeSubmodule::forward_batched(const ModelInputsFromEngine& inputs,
+                                    BatchedModelOutput& outputs) {
+  forward(inputs, outputs);
+}
+
 void NodeSubmodule::unpack_packed_outputs(const BatchedModelOutput::Packed&, const BatchColumns&,
                                           RequestOutputs&) {}
 
@@ -105,6 +110,19 @@ std::unique_ptr<NodeInputs> ArNodeSubmodule::split_inputs(const RequestView&,
   const auto* row = dynamic_cast<const ArNodeInputs*>(&inputs);
   RIGEL_CHECK(row != nullptr, "an autoregressive node cuts ArNodeInputs only");
   return split_ar_inputs(*row, start, end);
+}
+
+std::optional<LoopBounds> NodeSubmodule::loop_bounds(LoopId /*loop*/,
+                                                     const RequestInfo& /*info*/) const {
+  return std::nullopt;
+}
+
+std::unique_ptr<NodeInputs> ArNodeSubmodule::replay_inputs(const RequestView& /*request*/,
+                                                           const Tensor& tokens) {
+  auto row = std::make_unique<ArNodeInputs>();
+  row->input_ids = tokens;
+  row->input_seq_len = tokens.dim(0);
+  return row;
 }
 
 }  // namespace rigel

@@ -69,6 +69,12 @@ struct LoopStop {
   LoopId loop{};
 };
 
+/// How often a loop around a node runs for one request, where that is known before the loop begins.
+struct LoopBounds {
+  std::int32_t first_iteration = 0;  // what the request has of the loop already
+  std::int32_t max_iterations = 0;   // at most `first_iteration`: nothing of it is left to run
+};
+
 /// The compute unit of one node of a model. The engine drives its hooks in one order, all on the thread that owns the step:
 /// prepare_inputs (a request) -> can_batch -> [a captured step: can_use_cuda_graphs, cg_key_info] -> declare_step ->
 /// [resources: admit, plan] -> preprocess -> forward -> [commit] -> unpack_packed_outputs -> filter_batched_output,
@@ -122,10 +128,11 @@ class NodeSubmodule {
   /// base class stages nothing for a single lane, whose row the forward reads itself, and refuses more.
   virtual void preprocess(const BatchColumns& batch, StepContext& context);
 
-  /// Enqueues the computation of the whole batch on the stream; lane i is handles[i]. There is one forward for one lane and for
-  /// many: it is given more than one only where can_batch said yes or a captured step serves. No host reads of device values,
-  /// no allocation, no synchronisation.
+  /// Enqueues the computation of one lane on the stream. No host reads of device values, no allocation, no synchronisation.
   virtual void forward(const ModelInputsFromEngine& inputs, BatchedModelOutput& outputs) = 0;
+  /// The same for a batch that can_batch said yes to, or for a step that is captured, whose lanes are padding; lane i is
+  /// handles[i]. The base class hands it to forward, which then serves any number of lanes.
+  virtual void forward_batched(const ModelInputsFromEngine& inputs, BatchedModelOutput& outputs);
 
   /// Cuts packed outputs by request and adds the parts to `outputs`, which win over what is there. Called where the forward gave
   /// packed outputs, with the step's real lanes; the base class drops them. Parts may share a packed tensor's storage.
@@ -152,6 +159,10 @@ class NodeSubmodule {
   [[nodiscard]] virtual bool check_stop_batched(std::span<const RequestView> requests,
                                                 const HostRows& rows,
                                                 std::vector<LoopStop>& stops) const;
+
+  /// The request's own bounds of a loop around this node, asked when it begins the walk; none: those of the dataflow.
+  [[nodiscard]] virtual std::optional<LoopBounds> loop_bounds(LoopId loop,
+                                                              const RequestInfo& info) const;
 
   /// The request was removed. What the submodule keeps in its request state needs no cleanup: the engine erases it.
   virtual void cleanup_request(RequestHandle handle);
@@ -197,6 +208,10 @@ class ArNodeSubmodule : public NodeSubmodule {
                                                          const NodeInputs& inputs,
                                                          std::int64_t start,
                                                          std::int64_t end) override;
+  /// A row of all tokens that this node has sampled for a request whose cache was lost, to be run behind those that it was
+  /// given. The last one was in no step yet: the row's last part takes the place of that step, and samples like it.
+  [[nodiscard]] virtual std::unique_ptr<NodeInputs> replay_inputs(const RequestView& request,
+                                                                  const Tensor& tokens);
   /// Sequences of several lanes are put together by the model.
   void preprocess(const BatchColumns& batch, StepContext& context) override = 0;
 };

@@ -8,6 +8,17 @@ namespace rigel {
 
 void AttentionPlanner::plan(const SubmoduleStep& step, StepContext& context) {
   const std::span<const Segment> segments = step.segments_of(key());
+  AttentionPlan plan = is_packed(context.batch.slot_lease) ? plan_packed(segments, context)
+                                                           : plan_segments(segments, context);
+  if (const ResourceStep* const own = step.find(key());
+      own != nullptr && !std::get<AttentionStep>(*own).causal) {
+    plan_last_keys(segments, plan, context);
+  }
+  context.set_plan(key(), plan);
+}
+
+AttentionPlan AttentionPlanner::plan_segments(std::span<const Segment> segments,
+                                              StepContext& context) const {
   const auto first_prefill =
       std::ranges::find_if(segments, [](const Segment& segment) { return segment.span != 1; });
 
@@ -29,14 +40,55 @@ void AttentionPlanner::plan(const SubmoduleStep& step, StepContext& context) {
   }
   plan.prefill_tiles = tiles.device.reshape({num_tiles, 2});
   plan_labels(segments, plan);
-  if (const ResourceStep* const own = step.find(key());
-      own != nullptr && !std::get<AttentionStep>(*own).causal) {
-    plan_last_keys(segments, plan, context);
+  return plan;
+}
+
+/// Tiles end with their segment, so each adds at most one to those that all tokens together fill.
+AttentionPlan AttentionPlanner::plan_packed(std::span<const Segment> segments,
+                                            StepContext& context) const {
+  const auto num_lanes = std::ssize(context.batch.handles);
+  const std::int64_t num_tiles = context.num_tokens / tile_tokens_ + num_lanes;
+  const auto decode_rows = context.staging->column<std::int32_t>(num_lanes);
+  const auto tiles = context.staging->column<std::int32_t>(num_tiles * 2);
+  std::ranges::fill(decode_rows.host, -1);
+  std::size_t at = 0;
+  std::int32_t token = 0;
+  bool are_decoding = true;
+  for (const Segment& segment : segments) {
+    if (segment.handle.is_padding()) {
+      break;
+    }
+    are_decoding = are_decoding && segment.span == 1 && segment.label == LabelId::kMain;
+    if (are_decoding) {  // the main label's rows of the page table are the requests'
+      decode_rows.host[static_cast<std::size_t>(token)] = segment.handle.row;
+    }
+    for (std::int32_t done = 0; done < segment.span && !are_decoding; done += tile_tokens_) {
+      tiles.host[at++] = token + done;
+      tiles.host[at++] = std::min(tile_tokens_, segment.span - done);
+    }
+    token += segment.span;
   }
-  context.set_plan(key(), plan);
+  std::ranges::fill(tiles.host.subspan(at), 0);
+  AttentionPlan plan;
+  plan.num_decode_tokens = num_lanes;
+  plan.decode_rows = decode_rows.device;
+  plan.prefill_tiles = tiles.device.reshape({num_tiles, 2});
+  return plan;
 }
 
 void AttentionPlanner::plan_labels(std::span<const Segment> segments, AttentionPlan& plan) const {
+  const bool only_decode = plan.num_decode_tokens == std::ssize(segments);
+  if (only_decode && !segments.empty() &&
+      std::ranges::all_of(segments, [label = segments[0].label](const Segment& segment) {
+        return segment.label == label;
+      })) {
+    plan.num_labels = 1;
+    plan.labels[0] = {.label = segments[0].label,
+                      .first_token = 0,
+                      .num_decode_tokens = plan.num_decode_tokens,
+                      .prefill_tiles = plan.prefill_tiles};
+    return;
+  }
   std::int64_t token = 0;
   std::int64_t tile = 0;
   for (std::size_t first = 0; first < segments.size();) {

@@ -11,6 +11,7 @@ namespace rigel {
 /// Sorts a step's tokens into what decode attention and what prefill attention computes: leading segments of one token are
 /// decode lanes, the rest is cut into tiles of at most `tile_tokens` tokens of one stream. Where the segments lie label after
 /// label, each label's part is given too. Attention that is not causal needs the KV cache, which knows how far a segment goes.
+/// A packed capture has places for as many decode lanes as lanes, and for the most tiles that they and its tokens can make.
 class AttentionPlanner final : public Resource {
  public:
   AttentionPlanner(ResourceKey key, std::int32_t tile_tokens,
@@ -25,6 +26,10 @@ class AttentionPlanner final : public Resource {
   void plan(const SubmoduleStep& step, StepContext& context) override;
 
  private:
+  [[nodiscard]] AttentionPlan plan_segments(std::span<const Segment> segments,
+                                            StepContext& context) const;
+  [[nodiscard]] AttentionPlan plan_packed(std::span<const Segment> segments,
+                                          StepContext& context) const;
   void plan_labels(std::span<const Segment> segments, AttentionPlan& plan) const;
   void plan_last_keys(std::span<const Segment> segments, AttentionPlan& plan,
                       StepContext& context) const;

@@ -9,17 +9,42 @@
 
 namespace rigel {
 
+/// Streams that a step admits, until all of them are: one that is refused, or is an error, holds nothing.
+struct KvCache::Admission {
+  KvCache& cache;
+  std::span<const Segment> segments;
+  std::size_t num_seen = 0;
+  bool is_complete = false;
+
+  ~Admission() {
+    if (is_complete) {
+      return;
+    }
+    for (const Segment& segment : segments.first(num_seen)) {
+      if (!segment.handle.is_padding()) {
+        const auto label = static_cast<std::int32_t>(segment.label);
+        cache.stream_of(segment.handle.row, label).is_admitted = false;
+      }
+    }
+  }
+};
+
 AdmitOutcome KvCache::admit(const SubmoduleStep& step, const StepContext& /*context*/) {
   const auto& kv = std::get<KvStep>(*step.find(key()));
   const std::span<const Segment> segments = step.segments_of(key());
+  Admission admission{*this, segments};
+  const bool has_forks = !kv.pre_forks.empty() || !kv.post_forks.empty();
   ++stamp_;
-  for (const Segment& segment : segments) {
+  needy_.clear();
+  for (std::size_t& index = admission.num_seen; index < segments.size(); ++index) {
+    const Segment& segment = segments[index];
     if (segment.handle.is_padding()) {
       continue;  // padding lanes write nothing
     }
+    prefetch_beyond(segments, index);
     // The one checked look-up of a step: row and label are known to be this cache's from here on.
     CacheStream& stream = this->stream(segment.handle, segment.label);
-    if (rows_[static_cast<std::size_t>(segment.handle.row)].is_offloaded) {
+    if (rows_[static_cast<std::size_t>(segment.handle.row)].residency.is_on_host()) {
       return {.reason = AdmitOutcome::Reason::kOffloaded,
               .handle = segment.handle,
               .label = segment.label};
@@ -33,23 +58,20 @@ AdmitOutcome KvCache::admit(const SubmoduleStep& step, const StepContext& /*cont
     if (stream.stored_length == 0) {
       convert_lease(stream);
     }
-  }
-  const bool has_forks = !kv.pre_forks.empty() || !kv.post_forks.empty();
-  for (const Segment& segment : segments) {
-    if (segment.handle.is_padding()) {
-      continue;
-    }
-    CacheStream& stream = stream_of(segment.handle.row, static_cast<std::int32_t>(segment.label));
-    if (has_forks || !has_room(stream, segment.span)) {
-      const AdmitOutcome outcome =
-          has_forks ? reserve_with_forks(kv, segments, segment.handle) : reserve(segment);
-      if (!outcome.ok()) {
-        abandon(step);
-        return outcome;
-      }
-    }
     stream.is_admitted = true;
+    if (has_forks || !has_room(stream, segment.span)) {
+      needy_.push_back(static_cast<std::uint32_t>(index));
+    }
   }
+  for (const std::uint32_t index : needy_) {
+    const Segment& segment = segments[index];
+    const AdmitOutcome outcome =
+        has_forks ? reserve_with_forks(kv, segments, segment.handle) : reserve(segment);
+    if (!outcome.ok()) {
+      return outcome;
+    }
+  }
+  admission.is_complete = true;
   return {};
 }
 
@@ -98,13 +120,6 @@ bool KvCache::writes_shared_page(CacheStream& stream) const {
   }
   stream.sole_index = index;
   return false;
-}
-
-/// The tokens go into a page that the stream has for itself: the step needs nothing of the pool.
-bool KvCache::has_room(const CacheStream& stream, std::int32_t span) const {
-  const std::int32_t length = stream.stored_length + span;
-  return writes_sole_page(stream) && length <= (stream.sole_index + 1) * config_.page_size &&
-         length <= config_.max_length;
 }
 
 AdmitOutcome KvCache::reserve(const Segment& segment) {

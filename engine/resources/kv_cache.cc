@@ -52,7 +52,7 @@ void KvCache::ingest_request(const RequestInfo& info) {
   RIGEL_CHECK(!row.open, "row {} is still open", info.handle.row);
   row.handle = info.handle;
   row.open = true;
-  row.last_step = 0;
+  row.residency = {};
 }
 
 void KvCache::remove_request(RequestHandle handle, Epoch last_touch) {
@@ -63,10 +63,11 @@ void KvCache::remove_request(RequestHandle handle, Epoch last_touch) {
 void KvCache::restart_request(RequestHandle handle, Epoch last_touch) {
   CacheRow& row = this->row(handle);
   check_not_staged(handle);
+  const Epoch last_use = row.residency.empty(last_touch);
   for (std::int32_t label = 0; label < config_.num_labels; ++label) {
-    empty_stream(stream_of(handle.row, label), last_touch);
+    empty_stream(stream_of(handle.row, label), last_use);
   }
-  empty_host_pages(row, last_touch);
+  empty_host_pages(row, last_use);
 }
 
 /// Pages are let go from the end: in the prefix index a page below another is then free first.
@@ -96,7 +97,6 @@ void KvCache::empty_host_pages(CacheRow& row, Epoch last_touch) {
     }
   }
   row.host_pages.clear();
-  row.is_offloaded = false;
 }
 
 void KvCache::collect(Epoch completed) {
@@ -111,15 +111,14 @@ void KvCache::truncate_to(RequestHandle handle, LabelId label, std::int32_t leng
                           Epoch last_touch) {
   CacheStream& stream = this->stream(handle, label);
   check_not_staged(handle);
-  RIGEL_CHECK(!row(handle).is_offloaded && !stream.is_admitted,
-              "row {} cannot be truncated: it is {}", handle.row,
-              stream.is_admitted ? "admitted to a step" : "on the host");
+  RIGEL_CHECK(!is_offloaded(handle) && !stream.is_admitted, "row {} cannot be truncated: it is {}",
+              handle.row, stream.is_admitted ? "admitted to a step" : "on the host");
   RIGEL_CHECK(length >= stream.num_holes * config_.page_size && length <= stream.stored_length,
               "length {} of row {} is not among its tokens {} to {}", length, handle.row,
               stream.num_holes * config_.page_size, stream.stored_length);
   const auto num_kept = static_cast<std::size_t>(config_.pages_for(length));
   while (stream.pages.size() > num_kept) {
-    drop_page(stream.pages.back(), last_touch);
+    drop_page(stream.pages.back(), row(handle).residency.last_use(last_touch));
     stream.pages.pop_back();
   }
   stream.num_published = std::min(stream.num_published, static_cast<std::int32_t>(num_kept));

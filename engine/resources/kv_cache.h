@@ -140,7 +140,7 @@ class KvCache final : public Resource {
   [[nodiscard]] const CacheStream& stream_of(std::int32_t row, std::int32_t label) const {
     return streams_[static_cast<std::size_t>(label * config_.num_rows + row)];
   }
-  [[nodiscard]] bool is_in_flight(const CacheRow& row) const;
+  [[nodiscard]] bool is_admitted(const CacheRow& row) const;
   [[nodiscard]] static std::int32_t num_host_pages(const CacheRow& row);
   /// Streams of the row, up to label `end`, that have `page` at `index`.
   [[nodiscard]] std::int32_t num_labels_with(const CacheRow& row, PageIndex page, std::size_t index,
@@ -155,6 +155,7 @@ class KvCache final : public Resource {
   void drop_page(PageIndex page, Epoch last_touch);
 
   // Admission.
+  struct Admission;
   [[nodiscard]] AdmitOutcome refusal(RequestHandle handle, LabelId label,
                                      std::size_t num_short) const;
   [[nodiscard]] AdmitOutcome reserve(const Segment& segment);
@@ -167,7 +168,23 @@ class KvCache final : public Resource {
     return config_.page_of(stream.stored_length) == stream.sole_index;
   }
   [[nodiscard]] bool writes_shared_page(CacheStream& stream) const;
-  [[nodiscard]] bool has_room(const CacheStream& stream, std::int32_t span) const;
+  /// The tokens go into a page that the stream has for itself: the step needs nothing of the pool.
+  [[nodiscard]] bool has_room(const CacheStream& stream, std::int32_t span) const {
+    const std::int32_t length = stream.stored_length + span;
+    return writes_sole_page(stream) && length <= (stream.sole_index + 1) * config_.page_size &&
+           length <= config_.max_length;
+  }
+  /// For the first sweep over a step's segments: has the books of one behind `index` on their way from memory.
+  void prefetch_beyond(std::span<const Segment> segments, std::size_t index) const {
+    constexpr std::size_t kAhead = 12;
+    if (index + kAhead < segments.size() && !segments[index + kAhead].handle.is_padding()) {
+      const Segment& segment = segments[index + kAhead];
+      const auto row = static_cast<std::size_t>(segment.handle.row);
+      __builtin_prefetch(
+          &streams_[static_cast<std::size_t>(table_row(segment.handle, segment.label))]);
+      __builtin_prefetch(&rows_[row]);
+    }
+  }
   void convert_lease(CacheStream& stream);
   void note_undo(std::int32_t stream_index);
   [[nodiscard]] StreamUndo* undo_of(const CacheStream& stream);
@@ -179,7 +196,8 @@ class KvCache final : public Resource {
   [[nodiscard]] static PageIndex take_reserved(CacheStream& stream);
   void make_private(CacheStream& stream, Epoch epoch);
   /// Differences of the page table that a captured step has room for.
-  [[nodiscard]] std::int64_t captured_updates(std::span<const Segment> segments) const;
+  [[nodiscard]] std::int64_t captured_updates(std::span<const Segment> segments,
+                                              const SlotLease& lease) const;
   void publish(std::span<const Segment> segments, KvPlan& plan, StepContext& context);
   [[nodiscard]] static std::int32_t num_unpublished(const CacheStream& stream);
   [[nodiscard]] ConstDeviceView write_updates(std::int64_t num_places, StepContext& context);
@@ -206,6 +224,7 @@ class KvCache final : public Resource {
   std::vector<StreamStart> starts_;
   std::vector<std::int32_t>
       grown_;  // streams whose page table changes with the step that is planned
+  std::vector<std::uint32_t> needy_;  // segments of the step that is admitted which need pages
   std::vector<kernels::PageCopy> copies_;
   bool is_staging_ = false;
   std::vector<StreamUndo> undo_;  // of the staged step

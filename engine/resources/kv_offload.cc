@@ -1,5 +1,5 @@
-// Requests that wait on the host. Copies run in the order of the steps' stream: behind every launched step and in front of
-// every later one, so the epoch of the last launched step is when their pages are free, on both sides.
+// Requests that wait on the host. When one may go and when its pages are free, on both sides, lifetime::Residency says; the
+// copies run on the steps' stream, as it demands.
 
 #include "engine/resources/kv_cache.h"
 #include "tensor/error.h"
@@ -10,15 +10,15 @@
 namespace rigel {
 
 bool KvCache::is_offloaded(RequestHandle handle) const {
-  return row(handle).is_offloaded;
+  return row(handle).residency.is_on_host();
 }
 
-bool KvCache::is_in_flight(const CacheRow& row) const {
+bool KvCache::is_admitted(const CacheRow& row) const {
   bool is_admitted = false;
   for (std::int32_t label = 0; label < config_.num_labels; ++label) {
     is_admitted = is_admitted || stream_of(row.handle.row, label).is_admitted;
   }
-  return is_admitted || row.last_step > completed_;
+  return is_admitted;
 }
 
 std::int32_t KvCache::num_host_pages(const CacheRow& row) {
@@ -39,7 +39,7 @@ std::int32_t KvCache::num_labels_with(const CacheRow& row, PageIndex page, std::
 
 std::int32_t KvCache::reclaimable(RequestHandle handle) const {
   const CacheRow& row = this->row(handle);
-  if (!host_arena_ || row.is_offloaded || is_in_flight(row)) {
+  if (!host_arena_ || is_admitted(row) || !row.residency.can_leave(completed_)) {
     return 0;
   }
   std::int32_t num_freed = 0;
@@ -63,7 +63,7 @@ std::int32_t KvCache::reclaimable(RequestHandle handle) const {
 
 bool KvCache::can_reload(RequestHandle handle) const {
   const CacheRow& row = this->row(handle);
-  return !row.is_offloaded ||
+  return !row.residency.is_on_host() ||
          num_host_pages(row) <= arena_.num_free() + (index_ ? index_->num_evictable() : 0);
 }
 
@@ -96,23 +96,23 @@ bool KvCache::offload(RequestHandle handle, StreamRef stream, Epoch last_touch) 
   }
   kernels::copy_pages(stream, host_blocks(), device_blocks(), copies_);
   copies_.clear();
+  const Epoch last_use = row.residency.leave(last_touch);
   for (std::int32_t label = 0; label < config_.num_labels; ++label) {
     CacheStream& from = stream_of(handle.row, label);
     for (std::vector<PageIndex>* list : {&from.reserved, &from.pages}) {
       while (!list->empty()) {
-        drop_page(list->back(), last_touch);
+        drop_page(list->back(), last_use);
         list->pop_back();
       }
     }
     from.num_published = 0;
   }
-  row.is_offloaded = true;
   return true;
 }
 
 bool KvCache::reload(RequestHandle handle, StreamRef stream, Epoch last_touch) {
   CacheRow& row = this->row(handle);
-  if (!row.is_offloaded) {
+  if (!row.residency.is_on_host()) {
     return true;
   }
   std::vector<PageIndex> pages;
@@ -149,7 +149,7 @@ bool KvCache::reload(RequestHandle handle, StreamRef stream, Epoch last_touch) {
   }
   kernels::copy_pages(stream, device_blocks(), host_blocks(), copies_);
   copies_.clear();
-  empty_host_pages(row, last_touch);
+  empty_host_pages(row, row.residency.come_back(last_touch));
   return true;
 }
 

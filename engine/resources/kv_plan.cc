@@ -119,28 +119,43 @@ void KvCache::make_private(CacheStream& stream, Epoch epoch) {
 }
 
 /// The pages that the tokens of a padded step can need, and for each segment a page that it begins in or that became its own.
-std::int64_t KvCache::captured_updates(std::span<const Segment> segments) const {
+/// A packed step takes prompts, whose cached prefixes come to the page table with their first tokens.
+std::int64_t KvCache::captured_updates(std::span<const Segment> segments,
+                                       const SlotLease& lease) const {
+  constexpr std::int64_t kPrefixPages = 512;
   std::int64_t num_tokens = 0;
   for (const Segment& segment : segments) {
     num_tokens += segment.span;
   }
-  return num_tokens / config_.page_size + 2 * static_cast<std::int64_t>(segments.size());
+  return num_tokens / config_.page_size + 2 * static_cast<std::int64_t>(segments.size()) +
+         (is_packed(&lease) ? kPrefixPages : 0);
 }
 
 /// What publish will write, from above: the step is not admitted yet.
-bool KvCache::fits_capture(const SubmoduleStep& step, const StepContext& /*context*/) const {
+bool KvCache::fits_capture(const SubmoduleStep& step, const StepContext& context) const {
   const std::span<const Segment> segments = step.segments_of(key());
   std::int64_t num_updates = 0;
-  for (const Segment& segment : segments) {
+  for (std::size_t index = 0; index < segments.size(); ++index) {
+    prefetch_beyond(segments, index);
+    const Segment& segment = segments[index];
     if (segment.handle.is_padding()) {
       continue;
     }
     const CacheStream& stream =
         streams_.at(static_cast<std::size_t>(table_row(segment.handle, segment.label)));
+    if (has_room(stream, segment.span) && stream.num_published > stream.sole_index) {
+      ++num_updates;  // stays in a page that the device knows: less than what it may bring
+      continue;
+    }
     const auto published = std::max(stream.num_published, stream.num_holes);
-    num_updates += config_.pages_for(stream.stored_length + segment.span) - published + 1;
+    // An admitted request begins behind the prefix that it was leased.
+    const std::int32_t stored =
+        stream.stored_length == 0
+            ? static_cast<std::int32_t>(stream.lease.size()) * config_.page_size
+            : stream.stored_length;
+    num_updates += config_.pages_for(stored + segment.span) - published + 1;
   }
-  return num_updates <= captured_updates(segments);
+  return num_updates <= captured_updates(segments, *context.batch.slot_lease);
 }
 
 void KvCache::publish(std::span<const Segment> segments, KvPlan& plan, StepContext& context) {
@@ -164,6 +179,12 @@ void KvCache::publish(std::span<const Segment> segments, KvPlan& plan, StepConte
     }
     const std::int32_t table_row = this->table_row(segment.handle, segment.label);
     CacheStream& stream = streams_[static_cast<std::size_t>(table_row)];
+    if (segment.span == 1 && writes_sole_page(stream) && !stream.is_converted &&
+        num_unpublished(stream) <= 0) {  // a decode lane amid its page
+      streams.host[token] = table_row;
+      indices.host[token++] = stream.stored_length;
+      continue;
+    }
     if (segment.span > 0 && !writes_sole_page(stream)) {
       make_private(stream, context.epoch);
     }
@@ -183,8 +204,9 @@ void KvCache::publish(std::span<const Segment> segments, KvPlan& plan, StepConte
       indices.host[token] = stream.stored_length + offset;
     }
   }
-  const std::int64_t num_places =
-      context.batch.slot_lease != nullptr ? captured_updates(segments) : num_updates;
+  const std::int64_t num_places = context.batch.slot_lease != nullptr
+                                      ? captured_updates(segments, *context.batch.slot_lease)
+                                      : num_updates;
   RIGEL_CHECK(num_updates <= num_places, "{} page updates do not fit a captured step's {}",
               num_updates, num_places);
   plan.page_updates = write_updates(num_places, context);
@@ -235,7 +257,7 @@ void KvCache::commit(const SubmoduleStep& step, const StepContext& context) {
     CacheStream& stream = stream_of(segment.handle.row, static_cast<std::int32_t>(segment.label));
     stream.is_admitted = false;
     stream.is_converted = false;
-    rows_[static_cast<std::size_t>(segment.handle.row)].last_step = context.epoch;
+    rows_[static_cast<std::size_t>(segment.handle.row)].residency.note_step(context.epoch);
     if (kv.commit && segment.span > 0) {
       stream.stored_length += segment.span;
       ++stream.generation;

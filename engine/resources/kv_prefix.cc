@@ -12,7 +12,7 @@ std::int32_t KvCache::match_prefix(RequestHandle handle, std::span<const std::in
   if (stream.is_converted) {
     return stream.stored_length;
   }
-  if (!index_ || stream.stored_length > 0 || row(handle).is_offloaded || tokens.empty()) {
+  if (!index_ || stream.stored_length > 0 || is_offloaded(handle) || tokens.empty()) {
     return 0;
   }
   if (stream.lease.empty()) {
@@ -61,7 +61,7 @@ void KvCache::convert_lease(CacheStream& stream) {
 
 void KvCache::extend_prefix(RequestHandle handle, std::span<const std::int32_t> tokens) {
   CacheStream& stream = this->stream(handle, LabelId::kMain);
-  if (!index_ || !stream.is_chained || row(handle).is_offloaded) {
+  if (!index_ || !stream.is_chained || is_offloaded(handle)) {
     return;
   }
   std::int32_t num_full =

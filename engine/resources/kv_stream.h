@@ -1,5 +1,6 @@
 #pragma once
 
+#include "engine/lifetime_residency.h"
 #include "engine/resources/page_arena.h"
 #include "engine/resources/prefix_index.h"
 
@@ -45,9 +46,8 @@ struct alignas(64) CacheRow {
     std::int32_t shared = -1;  // the entry of another stream that this one has its page with
   };
   RequestHandle handle;
-  Epoch last_step = 0;  // the last committed step with a segment of this request
+  lifetime::Residency residency;  // its steps are the committed ones with a segment of it
   bool open = false;
-  bool is_offloaded = false;
   std::uint64_t fork_stamp = 0;  // the sweep over a step's requests that saw it last
   std::vector<HostPage> host_pages;
   std::uint64_t host_generations = 0;  // sum over the streams when they left

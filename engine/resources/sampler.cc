@@ -28,15 +28,33 @@ Sampler::Sampler(ResourceKey key, Device& device, const SamplerConfig& config)
       top_ids_(device, Dtype::kI32, {config.num_rows, config.max_top_logprobs}),
       top_logprobs_(device, Dtype::kF32, {config.num_rows, config.max_top_logprobs}) {
   fresh_rows_.reserve(static_cast<std::size_t>(config.num_rows));
+  owners_.resize(static_cast<std::size_t>(config.num_rows));
 }
 
 void Sampler::ingest_request(const RequestInfo& info) {
-  if (info.sampling.has_penalties()) {
+  const Owner owner{info.handle, info.sampling.num_logprobs >= 0, info.sampling.has_penalties()};
+  const Owner& before = owners_.at(static_cast<std::size_t>(info.handle.row));
+  if (owner.has_penalties && (before.handle != owner.handle || !before.has_penalties)) {
     fresh_rows_.push_back(info.handle.row);
   }
+  set_owner(info.handle.row, owner);
   for (StagedLanes& staged : staged_) {
     staged.forget(info.handle);
   }
+  examined_ = {};
+}
+
+void Sampler::remove_request(RequestHandle handle, Epoch /*last_touch*/) {
+  if (owners_.at(static_cast<std::size_t>(handle.row)).handle == handle) {
+    set_owner(handle.row, {});
+  }
+}
+
+void Sampler::set_owner(std::int32_t row, const Owner& owner) {
+  Owner& place = owners_[static_cast<std::size_t>(row)];
+  num_with_logprobs_ += (owner.wants_logprobs ? 1 : 0) - (place.wants_logprobs ? 1 : 0);
+  num_with_penalties_ += (owner.has_penalties ? 1 : 0) - (place.has_penalties ? 1 : 0);
+  place = owner;
 }
 
 void Sampler::plan(const SubmoduleStep& step, StepContext& context) {

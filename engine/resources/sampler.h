@@ -7,6 +7,7 @@
 #include "tensor/device.h"
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 namespace rigel {
@@ -30,15 +31,19 @@ struct SamplerConfig {
 /// own loop-back into the next step) and, for rows with penalties, how often each token occurred.
 ///
 /// Random numbers are keyed by the request's seed and the token's position alone, so they need no state. A lane that
-/// goes on is not written again: who changes a request's sampling parameters ingests it again.
+/// goes on is not written again: who changes a request's sampling parameters ingests it again, which keeps its counts.
 class Sampler final : public Resource {
  public:
   Sampler(ResourceKey key, Device& device, const SamplerConfig& config);
 
   void ingest_request(const RequestInfo& info) override;
+  void remove_request(RequestHandle handle, Epoch last_touch) override;
   [[nodiscard]] bool fits_capture(const SubmoduleStep& step,
                                   const StepContext& context) const override;
   void plan(const SubmoduleStep& step, StepContext& context) override;
+
+  /// Requests here that want log-probabilities.
+  [[nodiscard]] std::int32_t num_with_logprobs() const { return num_with_logprobs_; }
 
   /// Enqueues the counting of the step's prompt tokens, for rows with penalties, and of the tracked ones that its declaration
   /// names: in every step, whether a lane samples or not.
@@ -56,6 +61,25 @@ class Sampler final : public Resource {
   [[nodiscard]] static std::int64_t bytes_of(const SamplerConfig& config);
 
  private:
+  /// What few requests ask for.
+  struct Owner {
+    RequestHandle handle;
+    bool wants_logprobs = false;
+    bool has_penalties = false;
+  };
+  /// What fits_capture has found out about a step's lanes, for the plan that follows it.
+  struct Examined {
+    const StepStaging* staging = nullptr;  // null: nothing
+    std::uint64_t num_resets = 0;          // of `staging`
+    std::span<const SamplerStep::Lane> lanes;
+    SamplerColumns::Contents contents;
+  };
+
+  void set_owner(std::int32_t row, const Owner& owner);
+  [[nodiscard]] SamplerColumns::Contents examine(std::span<const SamplerStep::Lane> lanes,
+                                                 const StepStaging& staging) const;
+  [[nodiscard]] SamplerColumns::Contents take_examined(std::span<const SamplerStep::Lane> lanes,
+                                                       const StepStaging& staging);
   /// Biases, and barred tokens, that a captured step has room for. An entry costs 12 bytes of the step's copy, used or not;
   /// OpenAI's interface lets a request bring 300.
   [[nodiscard]] static std::int64_t captured_entries(std::size_t num_lanes);
@@ -80,8 +104,12 @@ class Sampler final : public Resource {
   DeviceBuffer top_ids_;          // (R, K) i32
   DeviceBuffer top_logprobs_;     // (R, K) f32
   std::vector<std::int32_t>
-      fresh_rows_;                   // with penalties, and still the counts of an earlier owner
+      fresh_rows_;             // with penalties, and still the counts of an earlier owner
+  std::vector<Owner> owners_;  // by row
+  std::int32_t num_with_logprobs_ = 0;
+  std::int32_t num_with_penalties_ = 0;
   std::vector<StagedLanes> staged_;  // by staging block: a few
+  mutable Examined examined_;
 };
 
 }  // namespace rigel

@@ -4,6 +4,7 @@
 #include "tensor/copy.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace rigel {
 
@@ -27,17 +28,33 @@ StagedLanes& Sampler::staged_in(const StepStaging& staging) {
   return fresh;
 }
 
+SamplerColumns::Contents Sampler::examine(std::span<const SamplerStep::Lane> lanes,
+                                          const StepStaging& staging) const {
+  const StagedLanes* const staged = find_staged(staging);
+  const bool go_on = staged != nullptr && staged->are_of(lanes);
+  const SamplingDemand demand = go_on ? staged->demand : SamplingDemand::of(lanes);
+  return {demand, demand.num_with_min_tokens == 0 ? 0 : count_barred(lanes), go_on};
+}
+
+/// The same; what fits_capture found serves once.
+SamplerColumns::Contents Sampler::take_examined(std::span<const SamplerStep::Lane> lanes,
+                                                const StepStaging& staging) {
+  const Examined known = std::exchange(examined_, {});
+  const bool is_known = known.staging == &staging && known.num_resets == staging.num_resets() &&
+                        known.lanes.data() == lanes.data() && known.lanes.size() == lanes.size();
+  return is_known ? known.contents : examine(lanes, staging);
+}
+
 /// Everybody's part of a captured step is there; only what one request may bring a lot of has an end.
 bool Sampler::fits_capture(const SubmoduleStep& step, const StepContext& context) const {
   const auto& sampling = std::get<SamplerStep>(*step.find(key()));
-  const StagedLanes* const staged = find_staged(*context.staging);
-  const SamplingDemand demand = staged != nullptr && staged->are_of(sampling.lanes)
-                                    ? staged->demand
-                                    : SamplingDemand::of(sampling.lanes);
+  const SamplerColumns::Contents contents = examine(sampling.lanes, *context.staging);
+  examined_ = {context.staging, context.staging->num_resets(), sampling.lanes, contents};
+  const SamplingDemand& demand = contents.demand;
   const std::int64_t num_places = captured_entries(sampling.lanes.size());
   return demand.max_logprobs <= sampling.captured_logprobs &&
          sampling.prefill_tracked_tokens.empty() && demand.num_biases <= num_places &&
-         (demand.num_with_min_tokens == 0 || count_barred(sampling.lanes) <= num_places);
+         contents.num_barred <= num_places;
 }
 
 void Sampler::clear_fresh_counts(const StepContext& context) {
@@ -49,16 +66,15 @@ void Sampler::clear_fresh_counts(const StepContext& context) {
 
 void Sampler::plan_lanes(const SamplerStep& step, StepContext& context, SamplerPlan& plan) {
   StagedLanes& staged = staged_in(*context.staging);
-  const bool lanes_go_on = staged.are_of(step.lanes);
-  const SamplingDemand demand = lanes_go_on ? staged.demand : SamplingDemand::of(step.lanes);
-  const std::int64_t num_barred = demand.num_with_min_tokens == 0 ? 0 : count_barred(step.lanes);
+  const SamplerColumns::Contents contents = take_examined(step.lanes, *context.staging);
+  const SamplingDemand& demand = contents.demand;
   plan.num_lanes = static_cast<std::int64_t>(step.lanes.size());
   plan.max_logprobs = demand.max_logprobs;
   plan.has_penalties = step.apply_penalty && demand.has_penalties;
   SamplerColumns::Sizes sizes{.num_lanes = plan.num_lanes,
                               .num_penalty_lanes = 0,
                               .num_bias_places = demand.num_biases,
-                              .num_barred_places = num_barred};
+                              .num_barred_places = contents.num_barred};
   if (context.batch.slot_lease != nullptr) {
     // The graph has every part, whether a lane of this step asks for it or not.
     sizes.num_bias_places = captured_entries(step.lanes.size());
@@ -68,7 +84,7 @@ void Sampler::plan_lanes(const SamplerStep& step, StepContext& context, SamplerP
   }
   sizes.num_penalty_lanes = plan.has_penalties ? plan.num_lanes : 0;
   const SamplerColumns columns(*context.staging, sizes);
-  columns.write(step.lanes, {demand, num_barred, lanes_go_on}, staged);
+  columns.write(step.lanes, contents, staged);
   columns.give(plan);
 }
 
@@ -96,6 +112,9 @@ void Sampler::plan_tracked_tokens(const SamplerStep& step, StepContext& context,
 
 void Sampler::plan_prompt_marks(StepContext& context, SamplerPlan& plan) const {
   const BatchColumns& batch = context.batch;
+  if (num_with_penalties_ == 0 && !is_packed(batch.slot_lease)) {
+    return;
+  }
   const auto counts_prompt = [&](std::size_t lane) {
     // A decode lane's token was counted when it was sampled.
     return batch.inputs[lane]->chunk_total > 0 && batch.infos[lane]->sampling.has_penalties();
@@ -104,7 +123,7 @@ void Sampler::plan_prompt_marks(StepContext& context, SamplerPlan& plan) const {
   while (first < batch.handles.size() && !counts_prompt(first)) {
     ++first;
   }
-  if (first == batch.handles.size()) {
+  if (first == batch.handles.size() && !is_packed(batch.slot_lease)) {
     return;
   }
   const auto rows = context.staging->column<std::int32_t>(context.num_tokens);
@@ -118,6 +137,7 @@ void Sampler::plan_prompt_marks(StepContext& context, SamplerPlan& plan) const {
       rows.host[token++] = is_prompt ? batch.handles[lane].row : -1;
     }
   }
+  std::ranges::fill(rows.host.subspan(token), -1);
   plan.prompt_rows = rows.device;
 }
 

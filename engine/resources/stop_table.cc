@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstring>
 #include <iterator>
+#include <utility>
 
 namespace rigel {
 
@@ -18,9 +19,10 @@ StopTable::StopTable(ResourceKey key, Device& device, std::int32_t num_rows,
       end_ids_(eos_ids.begin(), eos_ids.end()),
       eos_ids_(device, Dtype::kI32, {static_cast<std::int64_t>(eos_ids.size())}),
       table_(device, Dtype::kI32, {num_rows, kernels::kStopRowWords}),
-      owners_(static_cast<std::size_t>(num_rows)) {
+      rows_(static_cast<std::size_t>(num_rows)) {
   std::ranges::sort(end_ids_);
-  new_rows_.reserve(owners_.size());
+  new_rows_.reserve(rows_.size());
+  planned_rows_.reserve(rows_.size());
   const Stream stream(device);
   copy(stream, eos_ids_.view(Dtype::kI32, {static_cast<std::int64_t>(end_ids_.size())}),
        const_host_view(std::span<const std::int32_t>(end_ids_)));
@@ -28,16 +30,27 @@ StopTable::StopTable(ResourceKey key, Device& device, std::int32_t num_rows,
 }
 
 void StopTable::ingest_request(const RequestInfo& info) {
-  RequestHandle& owner = owners_.at(static_cast<std::size_t>(info.handle.row));
-  if (owner != info.handle) {
-    owner = info.handle;
-    new_rows_.push_back({info.handle, row_of(info)});
+  Row& row = rows_.at(static_cast<std::size_t>(info.handle.row));
+  if (row.owner == info.handle) {
+    return;
+  }
+  row.owner = info.handle;
+  row.value = row_of(info);
+  if (!std::exchange(row.is_new, true)) {
+    new_rows_.push_back(info.handle.row);
   }
 }
 
 void StopTable::remove_request(RequestHandle handle, Epoch /*last_touch*/) {
-  owners_.at(static_cast<std::size_t>(handle.row)) = {};
-  std::erase_if(new_rows_, [handle](const NewRow& row) { return row.handle == handle; });
+  Row& row = rows_.at(static_cast<std::size_t>(handle.row));
+  row.owner = {};
+  if (std::exchange(row.is_new, false)) {
+    std::erase(new_rows_, handle.row);
+  }
+}
+
+bool StopTable::is_new(RequestHandle handle) const {
+  return !handle.is_padding() && rows_[static_cast<std::size_t>(handle.row)].is_new;
 }
 
 StopRow StopTable::row_of(const RequestInfo& info) const {
@@ -62,33 +75,58 @@ StopRow StopTable::row_of(const RequestInfo& info) const {
 }
 
 bool StopTable::fits_capture(const SubmoduleStep& /*step*/, const StepContext& context) const {
-  return std::ranges::none_of(new_rows_, [&](const NewRow& row) {
-    return std::ranges::find(context.batch.handles, row.handle) != context.batch.handles.end();
-  });
+  return new_rows_.empty() || is_packed(context.batch.slot_lease) ||
+         std::ranges::none_of(context.batch.handles,
+                              [this](RequestHandle handle) { return is_new(handle); });
 }
 
 /// A step that fails before its commit leaves the rows new: the next one brings them again.
 void StopTable::plan(const SubmoduleStep& /*step*/, StepContext& context) {
+  planned_rows_.clear();
+  const BatchColumns& batch = context.batch;
+  std::int64_t num_places = 0;
+  if (is_packed(batch.slot_lease)) {
+    // Its own lanes' only: others may be more than it has places.
+    for (const RequestHandle handle : batch.handles) {
+      if (is_new(handle)) {
+        planned_rows_.push_back(handle.row);
+      }
+    }
+    num_places = std::ssize(batch.handles);
+  } else if (batch.slot_lease == nullptr) {
+    planned_rows_ = new_rows_;
+    num_places = std::ssize(planned_rows_);
+  }
+  plan_rows(num_places, context);
+}
+
+void StopTable::plan_rows(std::int64_t num_places, StepContext& context) {
   StopPlan plan;
-  if (!new_rows_.empty() && context.batch.slot_lease == nullptr) {
-    const auto count = static_cast<std::int64_t>(new_rows_.size());
-    const auto rows = context.staging->column<std::int32_t>(count);
-    const auto values = context.staging->column<std::int32_t>(count * kernels::kStopRowWords);
+  if (num_places > 0) {
+    const auto rows = context.staging->column<std::int32_t>(num_places);
+    const auto values = context.staging->column<std::int32_t>(num_places * kernels::kStopRowWords);
+    std::ranges::fill(rows.host, -1);
     std::int32_t* value = values.host.data();
-    for (std::size_t index = 0; index < new_rows_.size(); ++index) {
-      rows.host[index] = new_rows_[index].handle.row;
-      std::memcpy(value, &new_rows_[index].value, sizeof(StopRow));
+    for (std::size_t index = 0; index < planned_rows_.size(); ++index) {
+      rows.host[index] = planned_rows_[index];
+      std::memcpy(value, &rows_[static_cast<std::size_t>(planned_rows_[index])].value,
+                  sizeof(StopRow));
       value += kernels::kStopRowWords;
     }
     plan.rows = rows.device;
-    plan.values = values.device.reshape({count, std::int64_t{kernels::kStopRowWords}});
+    plan.values = values.device.reshape({num_places, std::int64_t{kernels::kStopRowWords}});
   }
   context.set_plan(key(), plan);
 }
 
-void StopTable::commit(const SubmoduleStep& /*step*/, const StepContext& context) {
-  if (context.batch.slot_lease == nullptr) {
-    new_rows_.clear();
+void StopTable::commit(const SubmoduleStep& /*step*/, const StepContext& /*context*/) {
+  for (const std::int32_t row : planned_rows_) {
+    rows_[static_cast<std::size_t>(row)].is_new = false;
+  }
+  if (!planned_rows_.empty()) {
+    std::erase_if(new_rows_, [this](std::int32_t row) {
+      return !rows_[static_cast<std::size_t>(row)].is_new;
+    });
   }
 }
 
@@ -109,7 +147,7 @@ kernels::StopTest StopTable::test(const StepContext& context, const ConstDeviceV
 
 DeviceView StopTable::table() const {
   return table_.view(Dtype::kI32,
-                     {static_cast<std::int64_t>(owners_.size()), kernels::kStopRowWords});
+                     {static_cast<std::int64_t>(rows_.size()), kernels::kStopRowWords});
 }
 
 }  // namespace rigel

@@ -12,8 +12,8 @@
 namespace rigel {
 
 /// What decides on the device when a request stops: its stop ids, its limits and how many tokens it has, by row, and the
-/// model's end tokens. A row is written with the first eager step after its request came, and advanced by each stop test.
-/// It follows the sampler, whose lanes are tested. Thread: worker.
+/// model's end tokens. A row is written with the first step after its request came, unless that is a captured decode step, which
+/// has no place for it; and advanced by each stop test. It follows the sampler, whose lanes are tested. Thread: worker.
 class StopTable final : public Resource {
  public:
   /// `eos_ids`: ids that end every request whose own stop_token_ids hold all of them, as the worker adds them to those of a
@@ -24,7 +24,7 @@ class StopTable final : public Resource {
   [[nodiscard]] std::span<const ResourceKey> depends_on() const override { return {&sampler_, 1}; }
   void ingest_request(const RequestInfo& info) override;
   void remove_request(RequestHandle handle, Epoch last_touch) override;
-  /// A captured step has no room for rows that are new to the device.
+  /// A captured step of decode lanes has no room for rows that are new to the device; a packed one has it for every lane.
   [[nodiscard]] bool fits_capture(const SubmoduleStep& step,
                                   const StepContext& context) const override;
   void plan(const SubmoduleStep& step, StepContext& context) override;
@@ -42,20 +42,24 @@ class StopTable final : public Resource {
   }
 
  private:
-  struct NewRow {
-    RequestHandle handle;
-    kernels::StopRow value;
+  struct Row {
+    RequestHandle owner;
+    kernels::StopRow value{};  // at its start
+    bool is_new = false;       // the device does not know it yet
   };
 
   [[nodiscard]] kernels::StopRow row_of(const RequestInfo& info) const;
+  [[nodiscard]] bool is_new(RequestHandle handle) const;
+  void plan_rows(std::int64_t num_places, StepContext& context);
   [[nodiscard]] DeviceView table() const;
 
   ResourceKey sampler_;
   std::vector<std::int32_t> end_ids_;  // sorted
   DeviceBuffer eos_ids_;               // (E) i32: end_ids_
   DeviceBuffer table_;                 // (R, kStopRowWords) i32
-  std::vector<RequestHandle> owners_;  // by row
-  std::vector<NewRow> new_rows_;       // that the device does not know yet
+  std::vector<Row> rows_;
+  std::vector<std::int32_t> new_rows_;      // that the device does not know yet
+  std::vector<std::int32_t> planned_rows_;  // those of them that the step being planned brings
 };
 
 }  // namespace rigel

@@ -87,5 +87,29 @@ TEST_F(AttentionPlannerTest, WithoutCausalityATokenSeesItsWholeSegment) {
   EXPECT_THROW(plan_attention(alone), CheckError);
 }
 
+TEST_F(AttentionPlannerTest, T_CG_1_a_packed_capture_has_places_for_any_lanes) {
+  const SlotLease lease{.slot = 0,
+                        .bucket = {.num_lanes = 4, .num_tokens = 40, .key = {}, .is_packed = true}};
+  const std::vector<RequestHandle> lanes{{5, 1}, {2, 1}, {3, 1}, {-4, 0}};
+  staging->reset();
+  context->reset();
+  context->batch.handles = lanes;
+  context->batch.slot_lease = &lease;
+  context->num_tokens = 40;
+  step.reset();
+  step.segments = {{lanes[0], LabelId::kMain, 1},
+                   {lanes[1], LabelId::kMain, 18},
+                   {lanes[2], LabelId::kMain, 1},
+                   {lanes[3], LabelId::kMain, 0},
+                   {{-5, 0}, LabelId::kMain, 20}};
+  AttentionPlanner planner(kAttention, 16);
+  const AttentionPlan& plan = plan_attention(planner);
+  EXPECT_EQ(plan.num_decode_tokens, 4);
+  EXPECT_THAT(staged<std::int32_t>(plan.decode_rows), ElementsAre(5, -1, -1, -1));
+  EXPECT_THAT(staged<std::int32_t>(plan.prefill_tiles),
+              ElementsAre(1, 16, 17, 2, 19, 1, 0, 0, 0, 0, 0, 0));
+  context->batch = {};
+}
+
 }  // namespace
 }  // namespace rigel

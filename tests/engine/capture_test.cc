@@ -85,6 +85,16 @@ TEST_F(CaptureTest, T_CG_2_the_largest_step_is_captured_first_over_padding_alone
       << "each slot; nothing is committed";
 }
 
+TEST_F(CaptureTest, T_ME_3_a_step_that_is_being_captured_is_a_captured_one) {
+  EXPECT_FALSE(submodule->was_captured);
+  ASSERT_TRUE(captures->capture_next());
+  EXPECT_TRUE(submodule->was_captured) << "that of the largest step";
+  batch_of({0}).walk = WalkId{9};
+  ASSERT_TRUE(engine->launch(batch).ok());
+  std::ignore = engine->complete();
+  EXPECT_FALSE(submodule->was_captured) << "nothing is captured of this walk";
+}
+
 TEST_F(CaptureTest, T_CG_5_two_steps_in_flight_do_not_share_columns) {
   captures->capture_all();
   std::array<ExecutingBatch, 2> batches;
@@ -158,7 +168,7 @@ TEST_F(CaptureTest, B_14_a_forward_that_cannot_be_captured_says_why_and_runs_eag
   submodule->packs = true;
   captures->capture_all();
   EXPECT_EQ(captures->runner().failures().size(), 2U);
-  EXPECT_THAT(captures->runner().failures()[0].message, HasSubstr("row outputs only"));
+  EXPECT_THAT(captures->runner().failures()[0].message, HasSubstr("on the host"));
   submodule->packs = false;
   EXPECT_THAT(values_of(run({1})), ElementsAre("1: 101"));
   EXPECT_THAT(misses(), ElementsAre(GraphMissReason::kNotCaptured));

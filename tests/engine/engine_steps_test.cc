@@ -46,6 +46,15 @@ TEST_F(EngineSteps, T_EN_1_lanes_that_cannot_be_batched_are_admitted_together_an
   EXPECT_EQ(engine->last_completed(), 1u) << "they are one step";
 }
 
+TEST_F(EngineSteps, T_EN_1_several_lanes_take_the_batched_forward_and_one_takes_the_other) {
+  run({0, 1});
+  EXPECT_EQ(submodule->num_batched_forwards, 1);
+  run({0});
+  submodule->batches = false;
+  run({0, 1});
+  EXPECT_EQ(submodule->num_batched_forwards, 1);
+}
+
 TEST_F(EngineSteps, T_EN_1_a_step_without_declaration_uses_no_resources) {
   submodule->declares = false;
   run({0});

@@ -64,6 +64,36 @@ TEST(ExecutingBatch, LanesThatLeaveTakeEveryColumnWithThem) {
   EXPECT_NE(batch.metadata()[0].stream_chunk(kChunk), nullptr);
 }
 
+TEST(ExecutingBatch, DecodeLanesInBulkHaveTheirLoopAlone) {
+  const std::vector<RequestInfo> infos{lane_info(0), lane_info(1), lane_info(2), lane_info(3)};
+  const NodeInputs row;
+  ExecutingBatch batch;
+  // What stood there before: chunks and another loop, two loops, the same loop.
+  batch.add(infos[0].handle, infos[0], chunk_metadata(), row);
+  LoopCounters& two = batch.add(infos[1].handle, infos[1], row);
+  two.set(kInnerLoop, 3);
+  two.set(kOuterLoop, 4);
+  batch.add(infos[2].handle, infos[2], row).set(kInnerLoop, 8);
+  batch.clear();
+
+  const std::vector<RequestHandle> handles{infos[1].handle, infos[2].handle, infos[3].handle};
+  const std::vector<const RequestInfo*> facts{&infos[1], &infos[2], &infos[3]};
+  const std::vector<std::int32_t> iterations{5, 0, 9};
+  batch.add(infos[0].handle, infos[0], row).set(kInnerLoop, 1);
+  batch.add(handles, facts, row, kInnerLoop, iterations);
+  ASSERT_EQ(batch.size(), 4U);
+  const std::vector<std::int32_t> expected{1, 5, 0, 9};
+  for (std::size_t lane = 0; lane < batch.size(); ++lane) {
+    EXPECT_EQ(batch.handles()[lane], infos[lane].handle);
+    EXPECT_EQ(batch.infos()[lane], &infos[lane]);
+    EXPECT_EQ(batch.inputs()[lane], &row);
+    const InputMetadata& metadata = batch.metadata()[lane];
+    EXPECT_EQ(metadata.loop_counters.count(kInnerLoop), expected[lane]);
+    EXPECT_EQ(metadata.loop_counters.size(), 1);
+    EXPECT_TRUE(metadata.stream_chunks.empty());
+  }
+}
+
 TEST(PaddedBatch, PaddingHasNothingOfTheLanesThatStoodThereBefore) {
   const RequestInfo info = lane_info(0);
   const NodeInputs row;

@@ -44,6 +44,26 @@ TEST_F(KvCacheTest, T_KV_2_a_refused_step_leaves_lengths_and_says_what_is_short)
   cache->assert_pages_conserved();
 }
 
+TEST_F(KvCacheTest, T_KV_2_a_step_that_is_refused_or_wrong_holds_none_of_its_requests) {
+  auto cache = make_cache(6);
+  const RequestHandle first = open(*cache, 0);
+  const RequestHandle second = open(*cache, 1);
+  ASSERT_TRUE(run(*cache, {{first, LabelId::kMain, 20}, {second, LabelId::kMain, 20}}));
+  const auto truncates = [&] {
+    cache->truncate_to(first, LabelId::kMain, 20, last_epoch);  // an error where a step holds it
+    cache->truncate_to(second, LabelId::kMain, 20, last_epoch);
+  };
+  declare({{first, LabelId::kMain, 1}, {second, LabelId::kMain, 60}});
+  EXPECT_FALSE(admit(*cache).ok());
+  EXPECT_NO_THROW(truncates());
+  declare({{first, LabelId::kMain, 1}, {{3, 1}, LabelId::kMain, 1}});
+  EXPECT_THROW(std::ignore = admit(*cache), CheckError);
+  EXPECT_NO_THROW(truncates());
+  declare({{first, LabelId::kMain, 1}, {second, LabelId::kMain, 1}});
+  EXPECT_TRUE(admit(*cache).ok());
+  EXPECT_THROW(truncates(), CheckError);
+}
+
 TEST_F(KvCacheTest, T_KV_3_a_retry_uses_the_pages_that_were_reserved) {
   auto cache = make_cache(4);
   const RequestHandle first = open(*cache, 0);

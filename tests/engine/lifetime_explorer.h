@@ -31,6 +31,7 @@ inline std::string describe(const LifetimeAction& action) {
   };
   append_rows(" ", action.lanes);
   append_rows(" +", action.growing);
+  text += action.replays ? " replaying" : "";
   return text;
 }
 
@@ -82,15 +83,15 @@ template <class Protocol, class Visit>
 void for_each_event(const LifetimeWorld<Protocol>& world, Visit visit) {
   using Kind = LifetimeAction::Kind;
   constexpr unsigned kAllRows = (1U << Protocol::kRows) - 1;
-  const auto offer = [&](Kind kind, unsigned lanes, unsigned growing) {
+  const auto offer = [&](Kind kind, unsigned lanes, unsigned growing, bool replays = false) {
     const LifetimeAction action{kind, static_cast<std::uint8_t>(lanes),
-                                static_cast<std::uint8_t>(growing)};
+                                static_cast<std::uint8_t>(growing), replays};
     if (world.enabled(action)) {
       visit(action);
     }
   };
-  for (const Kind kind :
-       {Kind::kAdmit, Kind::kRunStep, Kind::kComplete, Kind::kRunCopy, Kind::kCompleteCopy}) {
+  for (const Kind kind : {Kind::kAdmit, Kind::kRefuse, Kind::kRun, Kind::kRunCopy, Kind::kRunOther,
+                          Kind::kComplete}) {
     offer(kind, 0, 0);
   }
   for (std::int32_t row = 0; row < Protocol::kRows; ++row) {
@@ -101,7 +102,10 @@ void for_each_event(const LifetimeWorld<Protocol>& world, Visit visit) {
   }
   for (unsigned lanes = 1; lanes <= kAllRows; ++lanes) {
     for (unsigned growing = lanes;; growing = (growing - 1) & lanes) {
-      offer(Kind::kLaunch, lanes, growing);
+      for (const Kind kind : {Kind::kLaunch, Kind::kFail}) {
+        offer(kind, lanes, growing);
+        offer(kind, lanes, growing, /*replays=*/true);
+      }
       if (growing == 0) {
         break;
       }
@@ -183,17 +187,21 @@ LifetimeReport run_random_lifetimes(std::uint32_t seed, std::size_t num_events) 
   LifetimeReport report;
   std::vector<LifetimeAction> recent;
   while (report.num_events < num_events && world.violation().empty()) {
-    LifetimeAction action{static_cast<Kind>(random() % LifetimeAction::kNumKinds), 0, 0};
-    if (action.kind == Kind::kLaunch) {
+    LifetimeAction action{static_cast<Kind>(random() % LifetimeAction::kNumKinds), 0, 0, false};
+    if (action.kind == Kind::kFail && random() % 8 != 0) {
+      continue;
+    }
+    if (action.kind == Kind::kLaunch || action.kind == Kind::kFail) {
       // Who must grow is found by trying: a lane that cannot go along is left out.
       for (unsigned row = 0; row < static_cast<unsigned>(Protocol::kRows); ++row) {
-        LifetimeAction lane{Kind::kLaunch, static_cast<std::uint8_t>(1U << row), 0};
+        LifetimeAction lane{Kind::kLaunch, static_cast<std::uint8_t>(1U << row), 0, false};
         lane.growing = static_cast<std::uint8_t>(random() % 2 == 0 ? lane.lanes : 0);
         if (random() % 4 != 0 && world.enabled(lane)) {
           action.lanes |= lane.lanes;
           action.growing |= lane.growing;
         }
       }
+      action.replays = random() % 2 == 0;
     } else if (action.kind != Kind::kAdmit || random() % 3 == 0) {
       action.lanes = static_cast<std::uint8_t>(1U << random() % Protocol::kRows);
     }

@@ -38,30 +38,29 @@ class FirstNames {
 template <class Protocol>
 std::uint64_t LifetimeWorld<Protocol>::doing(std::int32_t row) const {
   const Request& request = requests_[at(row)];
+  const bool is_on_host = request.residency.is_on_host();
   std::uint64_t number = 0;
   const auto add = [&number](auto part) { number = number * 8 + static_cast<std::uint64_t>(part); };
-  add(request.phase);
+  add(is_on_host);
   add(request.num_pages);
   add(request.state == 0);
   for (std::int32_t index = 0; index < kPerRow; ++index) {
     const Held& held = request.pages[at(index)];
-    const bool is_held = index < request.num_pages && request.phase != Phase::kOffloaded;
+    const bool is_held = index < request.num_pages;
     add(is_held && held.shared);
-    add(is_held ? pages_.num_owners(held.page) : 0);
+    add(is_held && !is_on_host ? pages_.num_owners(held.page) : 0);
     add(is_held && held.value == 0);
   }
-  for (std::size_t index = 0; index < num_flying_; ++index) {
+  for (std::size_t index = 0; index < num_queued_; ++index) {
+    const Work& work = queue_[index];
     std::int32_t lane_kind = 0;
-    for (std::int32_t place = 0; place < flying_[index].num_lanes; ++place) {
-      const Lane& lane = flying_[index].lanes[at(place)];
-      if (lane.handle.row == row) {
+    for (std::int32_t place = 0; place < work.num_lanes; ++place) {
+      const Lane& lane = work.lanes[at(place)];
+      if (work.kind == WorkKind::kStep && lane.handle.row == row) {
         lane_kind = 1 + lane.num_pages + (rows_.is_open(lane.handle) ? 3 : 0);
       }
     }
     add(lane_kind);
-  }
-  for (std::size_t index = 0; index < num_copies_; ++index) {
-    add(copies_[index].row == row ? 1 : 0);
   }
   return number;
 }
@@ -86,11 +85,10 @@ void LifetimeWorld<Protocol>::encode(Visit visit) const {
       put_epoch(queue.last_touch(index));
     }
   };
-  const auto put_held = [&](const HeldPages& pages, std::int32_t count, auto& names) {
+  const auto put_held = [&](const HeldPages& pages, std::int32_t count, bool is_read, auto& names) {
     for (std::int32_t index = 0; index < count; ++index) {
       put(names.name(pages[at(index)].page));
-      put_value(pages[at(index)].value);
-      put(pages[at(index)].shared);
+      put_value(is_read ? pages[at(index)].value : 0);
     }
   };
 
@@ -100,7 +98,7 @@ void LifetimeWorld<Protocol>::encode(Visit visit) const {
   put_queue(rows_.queue(), [&](std::int32_t row) { rows[at(num_rows++)] = row; });
   const std::int32_t first_open = num_rows;
   for (std::int32_t row = 0; row < kRows; ++row) {
-    if (requests_[at(row)].phase != Phase::kNone) {
+    if (requests_[at(row)].is_open) {
       rows[at(num_rows++)] = row;
     }
   }
@@ -111,79 +109,80 @@ void LifetimeWorld<Protocol>::encode(Visit visit) const {
 
   for (const std::int32_t row : rows) {
     const Request& request = requests_[at(row)];
-    put(request.phase);
+    put(request.is_open);
     put_epoch(steps_.last_touch(row));
-    if (request.phase == Phase::kNone) {
+    if (!request.is_open) {
       continue;
     }
     put(request.num_pages);
     put_value(request.state);
-    if (request.phase != Phase::kOffloaded) {
-      put_held(request.pages, request.num_pages, page_names);
+    put(request.residency.is_on_host());
+    put(request.residency.can_leave(completed));
+    put(request.residency.can_leave(completed + 1));
+    put_epoch(request.residency.last_use(0));
+    if (request.residency.is_on_host()) {
+      put_held(request.pages, request.num_pages, true, host_names);
+    } else {
+      put_held(request.pages, request.num_pages, true, page_names);
     }
-    if (request.phase != Phase::kRunning) {
-      put_held(request.host, request.num_pages, host_names);
+    for (std::int32_t index = 0; index < request.num_pages; ++index) {
+      put(request.pages[at(index)].shared);
     }
   }
-  put(num_flying_);
+  put(num_queued_);
   put(num_run_);
-  for (std::size_t index = 0; index < num_flying_; ++index) {
-    const Step& step = flying_[index];
-    put(index < num_run_ || slot_memory_[step.slot_index] == step.slot);
+  typename Protocol::Ring next_lease = ring_;
+  const std::int32_t next_slot = next_lease.take();
+  for (std::size_t index = 0; index < num_queued_; ++index) {
+    const Work& work = queue_[index];
+    const bool is_read = index >= num_run_;
+    put(work.kind);
+    if (work.kind != WorkKind::kStep) {
+      put(work.lanes[0].num_pages);
+      put_held(work.lanes[0].pages, work.lanes[0].num_pages, is_read, page_names);
+      put_held(work.host, work.lanes[0].num_pages, is_read, host_names);
+      continue;
+    }
+    const Columns& columns = work.columns;
+    if (columns.value != 0 && columns.graph_slot >= 0) {
+      put(2 + (columns.graph_slot - next_slot + Protocol::kGraphSlots) % Protocol::kGraphSlots);
+      put(is_read && graph_slot_memory_[at(columns.graph_slot)] != columns.value);
+    } else {
+      put(columns.value != 0);
+      put(is_read && columns.value != 0 && slot_memory_[columns.slot] != columns.value);
+    }
     for (const std::int32_t row : rows) {
-      for (std::int32_t place = 0; place < step.num_lanes; ++place) {
-        const Lane& lane = step.lanes[at(place)];
+      for (std::int32_t place = 0; place < work.num_lanes; ++place) {
+        const Lane& lane = work.lanes[at(place)];
         if (lane.handle.row != row) {
           continue;
         }
         put(rows_.is_open(lane.handle) ? 3 : 2);
         put(lane.num_pages);
-        for (std::int32_t held = 0; held < lane.num_pages; ++held) {
-          put(page_names.name(lane.pages[at(held)].page));
-          put_value(index < num_run_ ? 0 : lane.pages[at(held)].value);
-        }
-        put_value(index < num_run_ ? 0 : lane.writes);
-        put_value(index < num_run_ ? 0 : lane.state_read);
-        put_value(index < num_run_ ? 0 : lane.state_written);
+        put_held(lane.pages, lane.num_pages, is_read, page_names);
+        put_value(is_read ? lane.writes : 0);
+        put_value(is_read ? lane.state_read : 0);
+        put_value(is_read ? lane.state_written : 0);
       }
       put(1);
     }
   }
-  put(num_copies_);
-  put(num_copies_run_);
-  for (std::size_t index = 0; index < num_copies_; ++index) {
-    const Copy& copy = copies_[index];
-    const Request& request = requests_[at(copy.row)];
-    put(copy.to_host);
-    put(request.phase != Phase::kNone && request.id == copy.request);
-    for (std::int32_t place = 0; place < kRows; ++place) {
-      if (rows[at(place)] == copy.row) {
-        put(place);
-      }
-    }
-    put(copy.num_pages);
-    put_held(copy.pages, copy.num_pages, page_names);
-    put_held(copy.host, copy.num_pages, host_names);
-  }
   // Of what memory holds, only what somebody will look for matters.
   const auto put_memory = [&](Value value) { put(value == 0 ? 0 : values.find(value)); };
-  for (std::uint8_t name = 1; name <= kPages; ++name) {
-    for (std::int32_t page = 0; page < kPages; ++page) {
-      if (page_names.find(page) == name) {
-        put_memory(page_memory_[at(page)]);
-        put(pages_.num_owners(page));
-        put_epoch(pages_.num_owners(page) > 0 ? pages_.last_touch(page) : 0);
+  const auto put_pages = [&](const auto& pages, const auto& names, const auto& memory) {
+    const std::int32_t size = pages.queue().size();
+    for (std::int32_t name = 1; name <= size; ++name) {
+      for (std::int32_t page = 0; page < size; ++page) {
+        if (names.find(page) == name) {
+          put_memory(memory[at(page)]);
+          put(pages.num_owners(page));
+          put_epoch(pages.num_owners(page) > 0 ? pages.last_touch(page) : 0);
+        }
       }
     }
-  }
-  for (std::uint8_t name = 1; name <= kHostPages; ++name) {
-    for (std::int32_t page = 0; page < kHostPages; ++page) {
-      if (host_names.find(page) == name) {
-        put_memory(host_memory_[at(page)]);
-        put(host_pages_.num_owners(page));
-      }
-    }
-  }
+  };
+  put_pages(pages_, page_names, page_memory_);
+  put_pages(host_pages_, host_names, host_memory_);
   for (const std::int32_t row : rows) {
     put_memory(row_memory_[at(row)]);
   }

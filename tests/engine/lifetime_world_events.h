@@ -1,6 +1,6 @@
 #pragma once
 
-// What can happen in a LifetimeWorld, on the host and on the device.
+// What can happen on the host of a LifetimeWorld.
 
 #include "tests/engine/lifetime_world.h"
 
@@ -13,7 +13,25 @@ bool LifetimeWorld<Protocol>::must_grow(const Request& request) const {
 
 template <class Protocol>
 bool LifetimeWorld<Protocol>::can_grow(const Request& request) const {
-  return request.phase == Phase::kRunning && request.num_pages < kPerRow;
+  return request.is_open && !request.residency.is_on_host() && request.num_pages < kPerRow;
+}
+
+template <class Protocol>
+bool LifetimeWorld<Protocol>::can_launch(const Action& action) const {
+  if (!steps_.can_launch() || action.lanes == 0 || (action.growing & ~action.lanes) != 0 ||
+      (action.replays && !Protocol::kHasGraphs)) {
+    return false;
+  }
+  for (std::int32_t lane = 0; lane < kRows; ++lane) {
+    const Request& runs = requests_[at(lane)];
+    const bool grows = (action.growing >> lane & 1) != 0;
+    if ((action.lanes >> lane & 1) != 0 &&
+        (!runs.is_open || runs.residency.is_on_host() || (grows && !can_grow(runs)) ||
+         (!grows && must_grow(runs)))) {
+      return false;
+    }
+  }
+  return true;
 }
 
 template <class Protocol>
@@ -25,43 +43,38 @@ bool LifetimeWorld<Protocol>::enabled(const Action& action) const {
       // A whole first page is never written again, so another request may share it.
       return rows_.queue().num_free() > 0 &&
              (action.lanes == 0 ||
-              (request.phase == Phase::kRunning && request.num_pages == kPerRow));
+              (request.is_open && !request.residency.is_on_host() && request.num_pages == kPerRow));
     case Kind::kLaunch:
-      if (!steps_.can_launch() || action.lanes == 0 || (action.growing & ~action.lanes) != 0) {
-        return false;
-      }
-      for (std::int32_t lane = 0; lane < kRows; ++lane) {
-        const Request& runs = requests_[at(lane)];
-        const bool grows = (action.growing >> lane & 1) != 0;
-        if ((action.lanes >> lane & 1) != 0 &&
-            (runs.phase != Phase::kRunning || (grows && !can_grow(runs)) ||
-             (!grows && must_grow(runs)))) {
-          return false;
-        }
-      }
-      return true;
+    case Kind::kFail:
+      return can_launch(action);
+    case Kind::kRefuse:
+      return steps_.can_launch();
     case Kind::kReserve:
       return can_grow(request) && pages_.queue().num_free() > 0 && must_grow(request);
-    case Kind::kRunStep:
-      return num_run_ < num_flying_;
+    case Kind::kRun:
+      return num_run_ < num_queued_;
+    case Kind::kRunCopy:
+      return Protocol::kCopyOrder == CopyOrder::kMayOvertake && num_run_ < num_queued_ &&
+             queue_[num_run_].kind == WorkKind::kStep && first_in_queue(true) < num_queued_;
+    case Kind::kRunOther:
+      return Protocol::kCopyOrder == CopyOrder::kMayBeOvertaken && num_run_ < num_queued_ &&
+             queue_[num_run_].kind != WorkKind::kStep && first_in_queue(false) < num_queued_;
     case Kind::kComplete:
+      // Copies in front of every step are gone once they have run: the first that has run is a step.
       return num_run_ > 0;
     case Kind::kFinish:
-      return request.phase != Phase::kNone;
+      return request.is_open;
     case Kind::kPreempt:
-      return request.phase == Phase::kRunning && request.num_pages > 0;
+      return request.is_open && request.num_pages > 0;
     case Kind::kOffload:
-      return Protocol::kHasCopies && request.phase == Phase::kRunning && request.num_pages > 0 &&
-             !must_grow(request) && num_copies_ < kMaxCopies &&
-             host_pages_.queue().num_free() >= request.num_pages &&
-             (!Protocol::kCopyOutWaits || !written_in_flight(request));
+      // Only what a step of its own has stored, or stands behind: a shared page may be written still before that has run.
+      return Protocol::kHasCopies && request.is_open && request.num_pages > 0 &&
+             request.state != 0 && request.pages[at(request.num_pages - 1)].value != 0 &&
+             num_copies() < kMaxCopies && host_pages_.queue().num_free() >= request.num_pages &&
+             request.residency.can_leave(steps_.last_completed());
     case Kind::kReload:
-      return request.phase == Phase::kOffloaded && num_copies_ < kMaxCopies &&
+      return request.is_open && request.residency.is_on_host() && num_copies() < kMaxCopies &&
              pages_.queue().num_free() >= request.num_pages;
-    case Kind::kRunCopy:
-      return num_copies_run_ < num_copies_;
-    case Kind::kCompleteCopy:
-      return num_copies_run_ > 0;
   }
   return false;
 }
@@ -75,13 +88,26 @@ void LifetimeWorld<Protocol>::apply(const Action& action) {
       admit(action);
       break;
     case Kind::kLaunch:
+    case Kind::kFail:
       launch(action);
+      break;
+    case Kind::kRefuse:
+      std::ignore = write_columns(/*replays=*/false);
+      if (Protocol::kHasGraphs) {
+        ring_.give_back(write_columns(/*replays=*/true).graph_slot, /*used=*/false);
+      }
       break;
     case Kind::kReserve:
       grow(request);
       break;
-    case Kind::kRunStep:
-      run_step();
+    case Kind::kRun:
+      run_at(num_run_);
+      break;
+    case Kind::kRunCopy:
+      run_at(first_in_queue(/*is_copy=*/true));
+      break;
+    case Kind::kRunOther:
+      run_at(first_in_queue(/*is_copy=*/false));
       break;
     case Kind::kComplete:
       complete();
@@ -89,137 +115,61 @@ void LifetimeWorld<Protocol>::apply(const Action& action) {
     case Kind::kFinish:
       finish(request);
       break;
-    case Kind::kPreempt:
-      release_pages(request);
+    case Kind::kPreempt: {
+      const bool was_on_host = request.residency.is_on_host();
+      release_pages(request, was_on_host, request.residency.empty(steps_.last_touch(row)));
       request.num_pages = 0;
       break;
+    }
     case Kind::kOffload:
-      begin_copy(request, /*to_host=*/true);
-      break;
     case Kind::kReload:
-      begin_copy(request, /*to_host=*/false);
-      break;
-    case Kind::kRunCopy:
-      run_copy();
-      break;
-    case Kind::kCompleteCopy:
-      complete_copy();
+      move(request);
       break;
   }
   check_owners();
 }
 
-// ---- the host
-
 template <class Protocol>
-bool LifetimeWorld<Protocol>::has_lane_in_flight(std::int32_t row) const {
-  for (std::size_t step = 0; step < num_flying_; ++step) {
-    for (std::int32_t lane = 0; lane < flying_[step].num_lanes; ++lane) {
-      if (flying_[step].lanes[at(lane)].handle.row == row) {
-        return true;
-      }
-    }
-  }
-  return false;
-}
-
-/// Whether a step that the host has not seen complete writes a page of the request: its own step, or that of whom it shares with.
-template <class Protocol>
-bool LifetimeWorld<Protocol>::written_in_flight(const Request& request) const {
-  for (std::size_t step = 0; step < num_flying_; ++step) {
-    for (std::int32_t lane = 0; lane < flying_[step].num_lanes; ++lane) {
-      const Lane& flying = flying_[step].lanes[at(lane)];
-      for (std::int32_t index = 0; index < request.num_pages; ++index) {
-        if (flying.pages[at(flying.num_pages - 1)].page == request.pages[at(index)].page) {
-          return true;
-        }
-      }
-    }
-  }
-  return false;
-}
-
-template <class Protocol>
-bool LifetimeWorld<Protocol>::page_in_use(std::int32_t page) const {
-  const auto holds = [page](const HeldPages& pages, std::int32_t count) {
-    for (std::int32_t index = 0; index < count; ++index) {
-      if (pages[at(index)].page == page) {
-        return true;
-      }
-    }
-    return false;
-  };
-  for (std::size_t step = 0; step < num_flying_; ++step) {
-    for (std::int32_t lane = 0; lane < flying_[step].num_lanes; ++lane) {
-      const Lane& flying = flying_[step].lanes[at(lane)];
-      if (holds(flying.pages, flying.num_pages)) {
-        return true;
-      }
-    }
-  }
-  for (std::size_t copy = 0; copy < num_copies_; ++copy) {
-    if (holds(copies_[copy].pages, copies_[copy].num_pages)) {
-      return true;
-    }
-  }
-  return false;
-}
-
-template <class Protocol>
-bool LifetimeWorld<Protocol>::host_page_in_use(std::int32_t page) const {
-  for (std::size_t copy = 0; copy < num_copies_; ++copy) {
-    for (std::int32_t index = 0; index < copies_[copy].num_pages; ++index) {
-      if (copies_[copy].host[at(index)].page == page) {
-        return true;
-      }
-    }
-  }
-  return false;
-}
-
-template <class Protocol>
-std::int32_t LifetimeWorld<Protocol>::take_page() {
+std::int16_t LifetimeWorld<Protocol>::take_page() {
   const std::optional<std::int32_t> page = pages_.acquire();
   if (!page) {
     return -1;
   }
   expect(!Protocol::kReuseIsChecked || !page_in_use(*page),
          "a page has a new owner while work that nobody has seen end uses it");
-  return *page;
+  return static_cast<std::int16_t>(*page);
 }
 
 template <class Protocol>
-std::int32_t LifetimeWorld<Protocol>::take_host_page() {
+std::int16_t LifetimeWorld<Protocol>::take_host_page() {
   const std::optional<std::int32_t> page = host_pages_.acquire();
   if (!page) {
     return -1;
   }
   expect(!Protocol::kReuseIsChecked || !host_page_in_use(*page),
          "a host page has a new owner while a copy uses it");
-  return *page;
+  return static_cast<std::int16_t>(*page);
 }
 
 template <class Protocol>
 bool LifetimeWorld<Protocol>::grow(Request& request) {
-  const std::int32_t page = take_page();
+  const std::int16_t page = take_page();
   if (page < 0) {
     return false;
   }
-  request.pages[at(request.num_pages++)] = {page, 0, false};
+  request.pages[at(request.num_pages++)] = {page, false, 0};
   return true;
 }
 
 template <class Protocol>
-void LifetimeWorld<Protocol>::release_pages(Request& request) {
+void LifetimeWorld<Protocol>::release_pages(Request& request, bool on_host, Epoch last_use) {
   for (std::int32_t index = 0; index < request.num_pages; ++index) {
-    pages_.release(request.pages[at(index)].page, steps_.last_touch(request.handle.row));
-  }
-}
-
-template <class Protocol>
-void LifetimeWorld<Protocol>::release_host_pages(Request& request) {
-  for (std::int32_t index = 0; index < request.num_pages; ++index) {
-    host_pages_.release(request.host[at(index)].page, 0);
+    const std::int32_t page = request.pages[at(index)].page;
+    if (on_host) {
+      host_pages_.release(page, last_use);
+    } else {
+      pages_.release(page, last_use);
+    }
   }
 }
 
@@ -231,7 +181,7 @@ void LifetimeWorld<Protocol>::admit(const Action& action) {
          "a row has a new request while a step may write it");
   Request& request = requests_[at(handle.row)];
   request = {};
-  request.phase = Phase::kRunning;
+  request.is_open = true;
   request.id = ++last_request_;
   request.handle = handle;
   if (action.lanes != 0) {
@@ -242,6 +192,26 @@ void LifetimeWorld<Protocol>::admit(const Action& action) {
   }
 }
 
+/// The host writes the columns of the next step at once, whatever the device does.
+template <class Protocol>
+typename LifetimeWorld<Protocol>::Columns LifetimeWorld<Protocol>::write_columns(bool replays) {
+  Columns columns;
+  columns.value = ++last_value_;
+  columns.slot = steps_.slot_of(steps_.last_launched() + 1);
+  columns.graph_slot = replays ? ring_.take() : -1;
+  for (std::size_t index = 0; index < num_queued_; ++index) {
+    const Work& work = queue_[index];
+    const bool reads = work.kind == WorkKind::kStep && work.columns.value != 0 &&
+                       work.columns.graph_slot == columns.graph_slot &&
+                       (replays || work.columns.slot == columns.slot);
+    expect(!Protocol::kReuseIsChecked || !reads,
+           "a slot is written while a step that reads it is in flight");
+  }
+  (replays ? graph_slot_memory_[at(columns.graph_slot)] : slot_memory_[columns.slot]) =
+      columns.value;
+  return columns;
+}
+
 template <class Protocol>
 void LifetimeWorld<Protocol>::launch(const Action& action) {
   for (std::int32_t row = 0; row < kRows; ++row) {
@@ -250,8 +220,9 @@ void LifetimeWorld<Protocol>::launch(const Action& action) {
       return;
     }
   }
-  Step& step = flying_[num_flying_];
-  step = {};
+  const bool fails = action.kind == Kind::kFail;
+  Work step;
+  step.columns = write_columns(action.replays);
   std::array<RequestHandle, static_cast<std::size_t>(kRows)> handles;
   for (std::int32_t row = 0; row < kRows; ++row) {
     if ((action.lanes >> row & 1) == 0) {
@@ -266,27 +237,35 @@ void LifetimeWorld<Protocol>::launch(const Action& action) {
     request.state = lane.state_written;
   }
   const Epoch epoch = steps_.launch(std::span(handles).first(at(step.num_lanes)));
-  step.slot_index = steps_.slot_of(epoch);
-  step.slot = ++last_value_;
-  slot_memory_[step.slot_index] =
-      step.slot;  // the host writes it at once, whatever the device does
-  ++num_flying_;
+  if (step.columns.graph_slot >= 0) {
+    // What failed was the replay: nothing of the graph runs.
+    ring_.give_back(step.columns.graph_slot, /*used=*/!fails);
+    step.columns.value = fails ? 0 : step.columns.value;
+  }
+  queue_[num_queued_++] = step;
+  for (std::int32_t row = 0; row < kRows; ++row) {
+    if ((action.lanes >> row & 1) == 0) {
+      continue;
+    }
+    if (fails) {
+      finish(requests_[at(row)]);
+    } else {
+      requests_[at(row)].residency.note_step(epoch);
+    }
+  }
 }
 
 template <class Protocol>
 void LifetimeWorld<Protocol>::complete() {
   const Epoch completed = steps_.complete();
-  for (std::int32_t lane = 0; lane < flying_[0].num_lanes; ++lane) {
-    const Lane& done = flying_[0].lanes[at(lane)];
+  for (std::int32_t lane = 0; lane < queue_[0].num_lanes; ++lane) {
+    const Lane& done = queue_[0].lanes[at(lane)];
     const Request& owner = requests_[at(done.handle.row)];
-    const bool still_runs = owner.phase != Phase::kNone && owner.id == done.request;
-    expect(rows_.is_open(done.handle) == still_runs, "a token reaches another request");
+    expect(rows_.is_open(done.handle) == (owner.is_open && owner.id == done.request),
+           "a token reaches another request");
   }
-  for (std::size_t step = 1; step < num_flying_; ++step) {
-    flying_[step - 1] = flying_[step];
-  }
-  --num_flying_;
-  --num_run_;
+  pop_front();
+  drop_copies_in_front();
   pages_.collect(completed);
   host_pages_.collect(completed);
   rows_.collect(completed);
@@ -294,166 +273,81 @@ void LifetimeWorld<Protocol>::complete() {
 
 template <class Protocol>
 void LifetimeWorld<Protocol>::finish(Request& request) {
-  if (request.phase != Phase::kOffloaded) {
-    release_pages(request);
-  }
-  if (request.phase != Phase::kRunning) {
-    release_host_pages(request);
-  }
-  rows_.close(request.handle, steps_.last_touch(request.handle.row));
+  const Epoch last_touch = steps_.last_touch(request.handle.row);
+  const bool was_on_host = request.residency.is_on_host();
+  release_pages(request, was_on_host, request.residency.empty(last_touch));
+  rows_.close(request.handle, last_touch);
   request = {};
 }
 
+/// The request goes to the other side; the copy stands behind every step that was launched.
 template <class Protocol>
-void LifetimeWorld<Protocol>::begin_copy(Request& request, bool to_host) {
+void LifetimeWorld<Protocol>::move(Request& request) {
+  const bool to_host = !request.residency.is_on_host();
+  expect(!Protocol::kReuseIsChecked || !has_lane_in_flight(request.handle.row),
+         "a request is copied while a step of it is in flight");
+  const HeldPages from = request.pages;
+  HeldPages into;
   for (std::int32_t index = 0; index < request.num_pages; ++index) {
-    Held& device = request.pages[at(index)];
-    Held& host = request.host[at(index)];
-    if (to_host) {
-      host = {take_host_page(), device.value, false};
-    } else {
-      device = {take_page(), host.value, false};
-    }
-    if (Protocol::kCopyOwns) {
-      pages_.retain(device.page);
-      host_pages_.retain(host.page);
-    }
+    into[at(index)] = {to_host ? take_host_page() : take_page(), false, from[at(index)].value};
   }
-  copies_[num_copies_++] = {to_host,           request.id,    request.handle.row,
-                            request.num_pages, request.pages, request.host};
-  request.phase = to_host ? Phase::kCopyingOut : Phase::kCopyingIn;
-  if (!Protocol::kCopyEndIsSeen) {
-    end_copy_of(request, to_host);
-  }
-}
-
-template <class Protocol>
-void LifetimeWorld<Protocol>::complete_copy() {
-  const Copy copy = copies_[0];
-  copies_[0] = copies_[1];
-  --num_copies_;
-  --num_copies_run_;
-  if (Protocol::kCopyOwns) {
-    for (std::int32_t index = 0; index < copy.num_pages; ++index) {
-      pages_.release(copy.pages[at(index)].page, 0);
-      host_pages_.release(copy.host[at(index)].page, 0);
-    }
-  }
-  Request& request = requests_[at(copy.row)];
-  const Phase copying = copy.to_host ? Phase::kCopyingOut : Phase::kCopyingIn;
-  if (request.id == copy.request && request.phase == copying) {
-    end_copy_of(request, copy.to_host);
-  }
-}
-
-template <class Protocol>
-void LifetimeWorld<Protocol>::end_copy_of(Request& request, bool to_host) {
-  if (to_host) {
-    release_pages(request);
-  } else {
-    release_host_pages(request);
-  }
-  request.phase = to_host ? Phase::kOffloaded : Phase::kRunning;
+  Work& copy = queue_[num_queued_++];
+  copy = {};
+  copy.kind = to_host ? WorkKind::kCopyOut : WorkKind::kCopyIn;
+  copy.num_lanes = 1;
+  copy.lanes[0].num_pages = request.num_pages;
+  copy.lanes[0].pages = to_host ? from : into;
+  copy.host = to_host ? into : from;
+  const Epoch last_use = to_host ? request.residency.leave(steps_.last_launched())
+                                 : request.residency.come_back(steps_.last_launched());
+  release_pages(request, to_host ? false : true, last_use);
+  request.pages = into;
+  run_ready_copies();
 }
 
 template <class Protocol>
 void LifetimeWorld<Protocol>::check_owners() {
   std::array<std::int32_t, static_cast<std::size_t>(kPages)> owners{};
   std::array<std::int32_t, static_cast<std::size_t>(kHostPages)> host_owners{};
-  const auto count = [](auto& counts, const HeldPages& pages, std::int32_t num_pages) {
-    for (std::int32_t index = 0; index < num_pages; ++index) {
-      ++counts[at(pages[at(index)].page)];
-    }
-  };
   for (const Request& request : requests_) {
-    const bool on_device = request.phase == Phase::kRunning ||
-                           request.phase == Phase::kCopyingOut ||
-                           request.phase == Phase::kCopyingIn;
-    const bool on_host = request.phase != Phase::kRunning && request.phase != Phase::kNone;
-    count(owners, request.pages, on_device ? request.num_pages : 0);
-    count(host_owners, request.host, on_host ? request.num_pages : 0);
+    for (std::int32_t index = 0; index < request.num_pages; ++index) {
+      const auto page = static_cast<std::size_t>(request.pages[at(index)].page);
+      ++(request.residency.is_on_host() ? host_owners[page] : owners[page]);
+    }
   }
-  for (std::size_t copy = 0; copy < (Protocol::kCopyOwns ? num_copies_ : 0); ++copy) {
-    count(owners, copies_[copy].pages, copies_[copy].num_pages);
-    count(host_owners, copies_[copy].host, copies_[copy].num_pages);
-  }
-  std::int32_t num_owned = 0;
-  for (std::int32_t page = 0; page < kPages; ++page) {
-    expect(pages_.num_owners(page) == owners[at(page)], "a page's owners are miscounted");
-    num_owned += owners[at(page)] > 0 ? 1 : 0;
-  }
-  for (std::int32_t page = 0; page < kHostPages; ++page) {
-    expect(host_pages_.num_owners(page) == host_owners[at(page)],
-           "a host page's owners are miscounted");
-  }
-  expect(num_owned + pages_.queue().num_free() + pages_.queue().num_retiring() == kPages,
-         "a page is lost");
+  const auto check = [this](const auto& pages, std::span<const std::int32_t> counted) {
+    std::int32_t num_owned = 0;
+    for (std::int32_t page = 0; page < pages.queue().size(); ++page) {
+      expect(pages.num_owners(page) == counted[at(page)], "a page's owners are miscounted");
+      num_owned += counted[at(page)] > 0 ? 1 : 0;
+    }
+    expect(
+        num_owned + pages.queue().num_free() + pages.queue().num_retiring() == pages.queue().size(),
+        "a page is lost");
+  };
+  check(pages_, owners);
+  check(host_pages_, host_owners);
 }
 
 template <class Protocol>
 void LifetimeWorld<Protocol>::drain() {
   for (Request& request : requests_) {
-    if (request.phase != Phase::kNone) {
+    if (request.is_open) {
       finish(request);
     }
   }
-  while (num_flying_ > 0 || num_copies_ > 0) {
-    if (num_run_ < num_flying_) {
-      run_step();
-    }
-    if (num_copies_run_ < num_copies_) {
-      run_copy();
+  while (num_queued_ > 0) {
+    if (num_run_ < num_queued_) {
+      run_at(num_run_);
     }
     if (num_run_ > 0) {
       complete();
-    }
-    if (num_copies_run_ > 0) {
-      complete_copy();
     }
   }
   check_owners();
   expect(pages_.queue().num_free() == kPages, "not every page came back");
   expect(host_pages_.queue().num_free() == kHostPages, "not every host page came back");
   expect(rows_.queue().num_free() == kRows, "not every row came back");
-}
-
-// ---- the device
-
-template <class Protocol>
-void LifetimeWorld<Protocol>::run_step() {
-  const Step& step = flying_[num_run_++];
-  expect(slot_memory_[step.slot_index] == step.slot, "a step reads the columns of another step");
-  for (std::int32_t index = 0; index < step.num_lanes; ++index) {
-    const Lane& lane = step.lanes[at(index)];
-    for (std::int32_t held = 0; held < lane.num_pages; ++held) {
-      const Held& page = lane.pages[at(held)];
-      expect(page.value == 0 || page_memory_[at(page.page)] == page.value,
-             "a step reads a page whose content is another's, or not there yet");
-    }
-    page_memory_[at(lane.pages[at(lane.num_pages - 1)].page)] = lane.writes;
-    Value& state = row_memory_[at(lane.handle.row)];
-    expect(lane.state_read == 0 || state == lane.state_read,
-           "a step reads the state of another request's row");
-    state = lane.state_written;
-  }
-}
-
-template <class Protocol>
-void LifetimeWorld<Protocol>::run_copy() {
-  const Copy& copy = copies_[num_copies_run_++];
-  for (std::int32_t index = 0; index < copy.num_pages; ++index) {
-    const Held& device = copy.pages[at(index)];
-    const Held& host = copy.host[at(index)];
-    if (copy.to_host) {
-      expect(device.value == 0 || page_memory_[at(device.page)] == device.value,
-             "a copy out overtakes the write it copies, or reads a recycled page");
-      host_memory_[at(host.page)] = page_memory_[at(device.page)];
-    } else {
-      expect(host.value == 0 || host_memory_[at(host.page)] == host.value,
-             "a copy in overtakes the copy out, or reads a recycled host page");
-      page_memory_[at(device.page)] = host_memory_[at(host.page)];
-    }
-  }
 }
 
 }  // namespace rigel::testing

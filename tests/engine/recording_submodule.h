@@ -94,6 +94,7 @@ class RecordingSubmodule final : public NodeSubmodule {
                                              const RequestView& request) override {
     const int row = request.info().handle.row;
     calls_.push_back("prepare " + std::to_string(row));
+    note_metadata(request.metadata());
     last_context = context;
     if (row == prepare_fails_row) {
       throw std::runtime_error("bad picture");
@@ -140,10 +141,17 @@ class RecordingSubmodule final : public NodeSubmodule {
     }
     context.stage(Names::kRowToken, column.device);
   }
+  void forward_batched(const ModelInputsFromEngine& inputs, BatchedModelOutput& outputs) override {
+    ++num_batched_forwards;
+    NodeSubmodule::forward_batched(inputs, outputs);
+  }
   void forward(const ModelInputsFromEngine& inputs, BatchedModelOutput& outputs) override {
     calls_.push_back("forward " + rows_of(inputs.handles));
     EXPECT_EQ(inputs.step != nullptr, declares);
     was_captured = inputs.captured;
+    for (const InputMetadata& metadata : inputs.metadata) {
+      note_metadata(metadata);
+    }
     if (forward_fails_row >= 0 && inputs.handles.back().row == forward_fails_row) {
       throw std::runtime_error("no kernel");
     }
@@ -194,6 +202,7 @@ class RecordingSubmodule final : public NodeSubmodule {
   std::span<const InlineSignal> inline_client_signals(WalkId) const override { return inlined; }
   void postprocess(const RequestView& request, SignalMap& outputs, const NodeInputs&) override {
     calls_.push_back("postprocess " + std::to_string(request.info().handle.row));
+    note_metadata(request.metadata());
     if (request.info().handle.row == postprocess_fails_row) {
       throw std::runtime_error("no such voice");
     }
@@ -239,6 +248,7 @@ class RecordingSubmodule final : public NodeSubmodule {
   int prepare_fails_row = -1;
   int declines_row = -1;
   int forward_fails_row = -1;
+  int num_batched_forwards = 0;
   bool diverges = false;  // its kernel fails on the device
   int postprocess_fails_row = -1;
   int check_stop_fails_row = -1;
@@ -247,6 +257,8 @@ class RecordingSubmodule final : public NodeSubmodule {
   CgKey key;
   CgKey declared_key;
   PrepareContext last_context;
+  std::vector<std::int32_t> loop_counts;  // of kLoop, as each hook saw it
+  std::vector<std::int64_t> chunk_sizes;  // of kHidden's
   NodeInputs uniform_row;
   std::vector<SignalId> loopback;
   std::vector<InlineSignal> inlined;
@@ -254,6 +266,13 @@ class RecordingSubmodule final : public NodeSubmodule {
 
  private:
   static constexpr std::int64_t kMaxLanes = 8;
+
+  void note_metadata(const InputMetadata& metadata) {
+    loop_counts.push_back(metadata.loop_counters.count(Names::kLoop));
+    if (const StreamChunkInfo* chunk = metadata.stream_chunk(Names::kHidden)) {
+      chunk_sizes.push_back(chunk->num_items);
+    }
+  }
 
   [[nodiscard]] bool stops(RequestHandle handle, const HostRows& rows) const {
     const std::int64_t row = rows.row_of(handle);

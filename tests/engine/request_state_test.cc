@@ -8,7 +8,6 @@
 #include <gtest/gtest.h>
 
 #include <array>
-#include <thread>
 
 namespace rigel {
 namespace {
@@ -130,27 +129,6 @@ TEST(RequestStateStoreTest, C_1_states_keep_their_place_while_rows_are_added) {
   EXPECT_EQ(&store.at(kFirst), &state);
 }
 
-TEST(RequestStateStoreTest, T_PS_8_states_go_from_one_owner_of_the_step_to_the_next) {
-  RequestStateStore store;
-  store.open(kFirst);
-  store.open(kSecond);
-  const std::array handles{kFirst};
-  for (int step = 0; step < 50; ++step) {
-    // The step's owner works on the states of its lanes; whoever takes the step over removes and adds requests.
-    std::thread owner([&] {
-      const LazyRequestStates states(store, handles);
-      if (!states.lane(0).contains(kSteps)) {
-        states.lane(0).add(kSteps, std::int64_t{0});
-      }
-      ++states.lane(0).get<std::int64_t>(kSteps);
-    });
-    owner.join();
-    store.erase(kSecond);
-    store.open({100 + step, 1});
-  }
-  EXPECT_EQ(store.at(kFirst).get<std::int64_t>(kSteps), 50);
-}
-
 class EngineInputsTest : public ::testing::Test {
  protected:
   ModelInputsFromEngine inputs_of(std::initializer_list<RequestHandle> lanes) {
@@ -187,16 +165,6 @@ TEST(InputMetadataTest, T_IM_1_a_new_one_says_nothing) {
   const InputMetadata metadata;
   EXPECT_EQ(metadata.loop_counters.count(LoopId{3}), 0);
   EXPECT_EQ(metadata.stream_chunk(SignalId{1}), nullptr);
-}
-
-TEST(InputMetadataTest, T_IM_2_a_hook_sees_the_counters_of_the_step) {
-  RequestInfo info;
-  info.loop_counters.set(LoopId{0}, 4);
-  const InputMetadata metadata{info.loop_counters, {{SignalId{2}, {8, 2, 6, true}}}};
-  const RequestView view(info, metadata);
-  info.loop_counters.increment(LoopId{0});
-  EXPECT_EQ(view.loop_count(LoopId{0}), 4);
-  EXPECT_EQ(view.metadata().stream_chunk(SignalId{2})->num_items, 6);
 }
 
 TEST(HostRowsTest, T_HR_1_a_row_is_found_by_its_request_and_padding_rows_are_not) {

@@ -57,11 +57,15 @@ class SamplerColumnsTest : public testing::EngineTest {
 
   /// One step of `sampler` in `block`: its plan, and the bytes of each of its columns.
   [[nodiscard]] std::vector<ColumnBytes> plan(Sampler& sampler, StepStaging& block,
-                                              const SubmoduleStep& step, const SlotLease* lease) {
+                                              const SubmoduleStep& step, const SlotLease* lease,
+                                              bool asks_first = false) {
     block.reset();
     StepContext one(stream->ref());
     one.staging = &block;
     one.batch.slot_lease = lease;
+    if (asks_first) {
+      EXPECT_TRUE(sampler.fits_capture(step, one));
+    }
     sampler.plan(step, one);
     block.upload(stream->ref());
     const auto& plan = one.plan<SamplerPlan>(kColumnKey);
@@ -159,9 +163,35 @@ TEST_F(SamplerColumnsTest, T_SA_7_lanes_that_go_on_have_the_columns_of_a_step_wr
     const auto fresh = make_sampler();
     StepStaging elsewhere(*device, kColumnBytes);
     const SlotLease* const leased = is_captured ? &lease : nullptr;
-    ASSERT_EQ(plan(*sampler, block, step, leased), plan(*fresh, elsewhere, step, leased))
+    // As the engine does: whether a capture has room is asked before, and what was found then serves the plan.
+    ASSERT_EQ(plan(*sampler, block, step, leased, is_captured),
+              plan(*fresh, elsewhere, step, leased))
         << "step " << number;
   }
+}
+
+TEST_F(SamplerColumnsTest, WhatWasFoundOutAboutOtherLanesDoesNotServeThePlan) {
+  const RequestInfo first = random_request(0);
+  RequestInfo second = random_request(1);
+  second.sampling.logit_bias = {{3, 1.0f}};
+  const auto sampler = make_sampler();
+  const SlotLease lease;
+  SubmoduleStep asked;
+  SubmoduleStep planned;
+  const auto declare = [](SubmoduleStep& step, const RequestInfo& info) {
+    auto& declared = step.declare<SamplerStep>(kColumnKey);
+    declared.captured_logprobs = 4;
+    declared.lanes.push_back({info.handle, &info, 2, 0});
+  };
+  declare(asked, first);
+  declare(planned, second);
+  StepStaging block(*device, kColumnBytes);
+  StepStaging elsewhere(*device, kColumnBytes);
+  StepContext one(stream->ref());
+  one.staging = &block;
+  EXPECT_TRUE(sampler->fits_capture(asked, one));
+  EXPECT_EQ(plan(*sampler, block, planned, &lease),
+            plan(*make_sampler(), elsewhere, planned, &lease));
 }
 
 TEST_F(SamplerColumnsTest, T_SA_7_only_a_lane_with_another_request_is_written_again) {

@@ -268,6 +268,47 @@ TEST_F(SamplerTest, T_SA_8_a_rows_next_owner_inherits_nothing) {
   EXPECT_EQ(draw_one(info, 0, logits), 1);
 }
 
+TEST_F(SamplerTest, B_20_ingesting_twice_keeps_the_counts) {
+  const Logits logits{0, 5, 0, 4, 0, 0, 0, 0};
+  RequestInfo info = request(0, {.temperature = 0.0f, .presence_penalty = 3.0f});
+  sampler->ingest_request(info);
+  EXPECT_EQ(draw_one(info, 0, logits), 1);
+  sampler->ingest_request(info);
+  EXPECT_EQ(draw_one(info, 1, logits), 3);
+  info.sampling.presence_penalty =
+      4.5f;  // both were said by now, so it changes nothing between them
+  sampler->ingest_request(info);
+  EXPECT_EQ(draw_one(info, 2, logits), 1);
+  // Without penalties for a while nothing is counted, so they begin anew.
+  info.sampling.presence_penalty = 0.0f;
+  sampler->ingest_request(info);
+  EXPECT_EQ(draw_one(info, 3, logits), 1);
+  info.sampling.presence_penalty = 3.0f;
+  sampler->ingest_request(info);
+  EXPECT_EQ(draw_one(info, 4, logits), 1);
+  EXPECT_EQ(draw_one(info, 5, logits), 3);
+}
+
+TEST_F(SamplerTest, RequestsThatWantLogprobsAreCountedOnceEach) {
+  RequestInfo first = request(0, {.num_logprobs = 2});
+  const RequestInfo second = request(1, {.num_logprobs = 0});
+  const RequestInfo third = request(2, {});
+  sampler->ingest_request(first);
+  sampler->ingest_request(first);
+  sampler->ingest_request(second);
+  sampler->ingest_request(third);
+  EXPECT_EQ(sampler->num_with_logprobs(), 2);
+  first.sampling.num_logprobs = -1;
+  sampler->ingest_request(first);
+  sampler->remove_request({1, second.handle.generation + 1}, 0);  // not its owner
+  EXPECT_EQ(sampler->num_with_logprobs(), 1);
+  const RequestInfo next = request(1, {.num_logprobs = 1});  // nobody said that the row is free
+  sampler->ingest_request(next);
+  EXPECT_EQ(sampler->num_with_logprobs(), 1);
+  sampler->remove_request(next.handle, 0);
+  EXPECT_EQ(sampler->num_with_logprobs(), 0);
+}
+
 TEST_F(SamplerTest, B_06_two_requests_of_one_step_keep_their_own_seeds) {
   const RequestInfo first = request(0, {}, 1);
   const RequestInfo second = request(1, {}, 2);

@@ -143,5 +143,29 @@ TEST_F(StopTableTest, T_CG_1_a_captured_step_waits_until_its_rows_are_known) {
   EXPECT_EQ(row(3).generation, 1u) << "a captured step in between takes nothing away";
 }
 
+TEST_F(StopTableTest, T_CG_1_a_packed_step_brings_the_new_rows_of_its_own_lanes) {
+  table->ingest_request(request(1, {5}));
+  table->ingest_request(request(3, {6}));
+  const std::vector<RequestHandle> lanes{{2, 1}, {3, 1}, {-1, 0}};
+  const SlotLease lease{.slot = 0,
+                        .bucket = {.num_lanes = 3, .num_tokens = 8, .key = {}, .is_packed = true}};
+  staging->reset();
+  context->set_plan(kSamplerKey, SamplerPlan{});
+  context->batch.handles = lanes;
+  context->batch.slot_lease = &lease;
+  EXPECT_TRUE(table->fits_capture(step, *context));
+  table->plan(step, *context);
+  EXPECT_EQ(context->plan<StopPlan>(kStopsKey).rows.dim(0), 3) << "a place for every lane";
+  staging->upload(stream->ref());
+  table->enqueue_new_rows(*context);
+  stream->synchronize();
+  table->commit(step, *context);
+  EXPECT_EQ(row(3).stop_ids[0], 6);
+  context->batch.slot_lease = nullptr;
+  run({{1, 1}});
+  EXPECT_EQ(context->plan<StopPlan>(kStopsKey).rows.dim(0), 1) << "row 3 is known, row 1 was not";
+  EXPECT_EQ(row(1).stop_ids[0], 5);
+}
+
 }  // namespace
 }  // namespace rigel

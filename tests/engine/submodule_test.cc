@@ -140,6 +140,21 @@ TEST_F(SubmoduleTest, T_NS_12_both_stop_checks_agree_on_random_rows) {
   }
 }
 
+TEST_F(SubmoduleTest, T_IM_2_a_hook_sees_the_counters_of_the_step) {
+  LoopCounters& shared = infos[0].loop_counters;
+  shared.set(Names::kLoop, 4);
+  batch.clear();
+  batch.add(infos[0].handle, infos[0], {shared, {{Names::kHidden, {8, 2, 6, true}}}}, LaneSource{});
+  shared.increment(Names::kLoop);
+  engine->prepare_inputs(batch);
+  shared.increment(Names::kLoop);
+  ASSERT_TRUE(engine->launch(batch).ok());
+  std::ignore = engine->complete();
+  EXPECT_THAT(submodule->loop_counts, ElementsAre(4, 4, 4)) << "prepare, forward, postprocess";
+  EXPECT_THAT(submodule->chunk_sizes, ElementsAre(6, 6, 6));
+  EXPECT_EQ(shared.count(Names::kLoop), 6);
+}
+
 TEST_F(SubmoduleTest, T_ME_3_an_eager_step_is_not_a_captured_one) {
   submodule->was_captured = true;
   run({0});
