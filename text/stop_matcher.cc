@@ -1,5 +1,6 @@
 #include "text/stop_matcher.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace rigel::text {
@@ -13,18 +14,19 @@ StopMatcher::StopMatcher(std::vector<std::string> stop_strings, bool include_sto
   }
 }
 
-StopMatcher::Begins StopMatcher::classify(std::string_view rest) {
+StopMatcher::Begins StopMatcher::classify(std::size_t begin) {
+  const std::string_view rest = std::string_view(held_).substr(begin);
   bool is_prefix = false;
   for (std::size_t i = 0; i < stop_strings_.size(); ++i) {
     const std::string& stop = stop_strings_[i];
     if (stop.empty()) {
       continue;
     }
-    if (rest.starts_with(stop)) {
+    if (rest.starts_with(stop) && begin + stop.size() > num_passed_bytes_) {
       const bool is_first = !has_matched() || stop.size() < stop_strings_[matched_stop_].size();
       matched_stop_ = is_first ? i : matched_stop_;
     }
-    is_prefix = is_prefix || std::string_view(stop).starts_with(rest);
+    is_prefix = is_prefix || (rest.size() < stop.size() && stop.starts_with(rest));
   }
   if (has_matched()) {
     return Begins::kMatch;
@@ -37,7 +39,7 @@ bool StopMatcher::take(bool is_end, std::string& out) {
   std::size_t num_emitted = text.size();
   for (std::size_t i = text.find_first_of(first_bytes_); i != std::string_view::npos;
        i = text.find_first_of(first_bytes_, i + 1)) {
-    const Begins begins = classify(text.substr(i));
+    const Begins begins = classify(i);
     if (begins == Begins::kMatch) {
       out.append(text.substr(0, i));
       if (include_stop_) {
@@ -53,6 +55,7 @@ bool StopMatcher::take(bool is_end, std::string& out) {
   }
   out.append(text.substr(0, num_emitted));
   held_.erase(0, num_emitted);
+  num_passed_bytes_ -= std::min(num_passed_bytes_, num_emitted);
   return false;
 }
 
@@ -62,6 +65,12 @@ bool StopMatcher::push(std::string_view chunk, std::string& out) {
   }
   held_.append(chunk);
   return take(/*is_end=*/false, out);
+}
+
+void StopMatcher::pass(std::string_view chunk, std::string& out) {
+  held_.append(chunk);
+  num_passed_bytes_ = held_.size();
+  take(/*is_end=*/false, out);
 }
 
 bool StopMatcher::flush(std::string& out) {

@@ -22,6 +22,10 @@ class StopMatcher {
   /// True once a stop string has matched: then the text is over and later chunks are ignored.
   bool push(std::string_view chunk, std::string& out);
 
+  /// The same for a chunk that may not end the text: a stop string that is complete in it is text like any other. One that
+  /// begins in it and is completed by a later push() counts.
+  void pass(std::string_view chunk, std::string& out);
+
   /// The text is over: appends what was held back to `out`, and clears it. True if a stop string has
   /// matched: one may lie inside what was held back for a longer one.
   bool flush(std::string& out);
@@ -39,12 +43,13 @@ class StopMatcher {
   /// What a position of the text can be.
   enum class Begins { kNothing, kPrefix, kMatch };
 
-  Begins classify(std::string_view rest);
+  Begins classify(std::size_t begin);
   bool take(bool is_end, std::string& out);
 
   std::vector<std::string> stop_strings_;
   std::string first_bytes_;  // of all stop strings
   std::string held_;
+  std::size_t num_passed_bytes_ = 0;  // of held_: no stop string that ends in them counts
   bool include_stop_;
   std::size_t matched_stop_ = kNone;
 };

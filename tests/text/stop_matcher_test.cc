@@ -51,6 +51,23 @@ TEST(StopMatcher, ReleasesOnlyWhatTheNextCharacterRulesOut) {
   EXPECT_EQ(out, "a");
 }
 
+TEST(StopMatcher, PassesWhatIsCompleteAndKeepsWhatAnotherChunkMayComplete) {
+  StopMatcher matcher({"aa", "bcd", "c"});
+  std::string out;
+  matcher.pass("xaa", out);
+  EXPECT_EQ(out, "xa") << "a third letter may still make a stop string of the second";
+  matcher.pass("-bc", out);
+  EXPECT_EQ(out, "xaa-") << "the c inside is passed, even while it is held back";
+  EXPECT_FALSE(matcher.push("e", out));
+  EXPECT_EQ(out, "xaa-bce");
+  matcher.pass("-bcd", out);
+  EXPECT_EQ(out, "xaa-bce-bcd");
+  matcher.pass("a", out);
+  EXPECT_TRUE(matcher.push("a", out));
+  EXPECT_EQ(out, "xaa-bce-bcd");
+  EXPECT_EQ(matcher.matched_stop(), 0U);
+}
+
 TEST(StopMatcher, PrefersTheMatchThatBeginsFirst) {
   StopMatcher matcher({"bc", "abcd"});
   std::string out;
