@@ -12,6 +12,7 @@
 #include "kernels/rows.h"
 #include "model/rotary_frequencies.h"
 #include "tensor/copy.h"
+#include "tensor/trace.h"
 
 #include <algorithm>
 #include <cmath>
@@ -41,11 +42,20 @@ ConstDeviceView vector_view(const DeviceBuffer& buffer) {
                                  : buffer.view(Dtype::kF32, {buffer.num_bytes() / 4});
 }
 
+/// The attention of the first `num_tokens` tokens alone.
+kernels::AttentionArgs leading(kernels::AttentionArgs args, std::int64_t num_tokens) {
+  args.out = args.out.slice(0, 0, num_tokens);
+  args.q = args.q.slice(0, 0, num_tokens);
+  args.token_rows = args.token_rows.slice(0, 0, num_tokens);
+  args.positions = args.positions.slice(0, 0, num_tokens);
+  return args;
+}
+
 }  // namespace
 
 LanguageModel::LanguageModel(Device& device, const ModelConfig& config, kernels::Gemm gemm,
                              TransformerWeights weights, const StepLimits& limits,
-                             std::vector<std::int32_t> decode_batch_sizes)
+                             LanguageModelCaptures captures)
     : device_(device),
       config_(config),
       gemm_(std::move(gemm)),
@@ -55,7 +65,7 @@ LanguageModel::LanguageModel(Device& device, const ModelConfig& config, kernels:
       rotary_scale_(rotary_attention_scale(config.rope)),
       attention_scale_(static_cast<float>(
           config.query_scale.value_or(1.0 / std::sqrt(static_cast<double>(config.head_dim))))),
-      decode_batch_sizes_(std::move(decode_batch_sizes)) {
+      captures_(std::move(captures)) {
   auto decode_row = std::make_shared<ArNodeInputs>();
   decode_row->walk = Names::kDecode;
   decode_row->input_seq_len = 1;
@@ -107,6 +117,7 @@ void LanguageModel::forward(const ModelInputsFromEngine& inputs, BatchedModelOut
                   .positions = positions.positions,
                   .token_rows = positions.token_rows,
                   .num_decode_tokens = attention.num_decode_tokens,
+                  .decode_rows = attention.decode_rows,
                   .prefill_tiles = attention.prefill_tiles};
   const StreamRef stream = step.stream;
   const Shape rows{step.num_tokens};
@@ -121,6 +132,9 @@ void LanguageModel::forward(const ModelInputsFromEngine& inputs, BatchedModelOut
   kernels::embed(stream, residual, ids,
                  weights_.embedding.view(weights_.dtype, {config_.vocab_size, config_.hidden_size}),
                  static_cast<float>(config_.embedding_scale));
+  if (embedding_table_.copies.defined()) {
+    kernels::materialize_rows(stream, embedding_table_);
+  }
   kernels::rotary_angles(
       stream, buffers_.angles.view(Dtype::kF32, {step.num_tokens, config_.rope.rotary_dim / 2, 2}),
       step.positions, inverse_frequencies_.view(Dtype::kF32, {config_.rope.rotary_dim / 2}),
@@ -147,6 +161,7 @@ void LanguageModel::forward(const ModelInputsFromEngine& inputs, BatchedModelOut
 void LanguageModel::enqueue_layer(const Step& step, int index) {
   const LayerWeights& layer = weights_.layers[static_cast<std::size_t>(index)];
   const Dtype dtype = weights_.dtype;
+  const LayerScope scope(step.stream.device(), index);
   const auto epsilon = static_cast<float>(config_.rms_norm_epsilon);
   const std::int64_t num_tokens = step.num_tokens;
   const std::int64_t hidden = config_.hidden_size;
@@ -203,8 +218,13 @@ void LanguageModel::enqueue_attention(const Step& step, int index) {
       .soft_cap = static_cast<float>(config_.attention_logit_cap.value_or(0.0)),
       .window = config_.sliding_windows[static_cast<std::size_t>(index)]};
   if (step.num_decode_tokens > 0) {
+    kernels::AttentionArgs decoding = args;
+    if (step.decode_rows.defined()) {
+      decoding = leading(args, step.num_decode_tokens);
+      decoding.token_rows = step.decode_rows;
+    }
     kernels::attend_decode(
-        step.stream, args, 0, static_cast<int>(step.num_decode_tokens),
+        step.stream, decoding, 0, static_cast<int>(step.num_decode_tokens),
         buffers_.decode_workspace.view(Dtype::kU8, {buffers_.decode_workspace.num_bytes()}));
   }
   if (step.prefill_tiles.dim(0) > 0) {

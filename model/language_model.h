@@ -5,6 +5,7 @@
 #include "engine/resources/sampler.h"
 #include "engine/resources/stop_table.h"
 #include "kernels/gemm.h"
+#include "kernels/signals.h"
 #include "model/language_model_names.h"
 #include "model/model_config.h"
 #include "model/transformer_buffers.h"
@@ -18,16 +19,23 @@
 
 namespace rigel {
 
+/// What of a language model's steps is captured. Each ascends; empty: nothing of that kind.
+struct LanguageModelCaptures {
+  std::vector<std::int32_t> decode_lanes;  // steps of decode lanes alone
+  std::vector<std::int64_t>
+      packed_tokens;  // steps with prompts among their lanes, by their tokens ...
+  std::vector<std::int32_t> packed_lanes;  // ... and lanes, the last as many as a step may have
+};
+
 /// A decoder-only transformer of the Llama kind as the node of a walk: prefill takes a prompt's tokens into the KV cache and
 /// samples after its last one, decode takes the token that each row sampled last. Both run in one step, decode lanes first.
 ///
 /// Resources it needs: "kv", "positions", "attention", "sampler", "stops".
 class LanguageModel final : public ArNodeSubmodule {
  public:
-  /// `decode_batch_sizes`: of the captures of the decode walk, ascending; empty: nothing is captured.
   LanguageModel(Device& device, const ModelConfig& config, kernels::Gemm gemm,
                 TransformerWeights weights, const StepLimits& limits,
-                std::vector<std::int32_t> decode_batch_sizes);
+                LanguageModelCaptures captures);
 
   [[nodiscard]] std::vector<std::string> get_node_resources() const override {
     return {"kv", "positions", "attention", "sampler", "stops"};
@@ -40,8 +48,15 @@ class LanguageModel final : public ArNodeSubmodule {
                                                          const NodeInputs& inputs,
                                                          std::int64_t start,
                                                          std::int64_t end) override;
+  [[nodiscard]] std::unique_ptr<NodeInputs> replay_inputs(const RequestView& request,
+                                                          const Tensor& tokens) override;
+  [[nodiscard]] std::optional<LoopBounds> loop_bounds(LoopId loop,
+                                                      const RequestInfo& info) const override;
+  [[nodiscard]] std::span<const SignalId> device_loopback_signals(WalkId walk) const override;
+  [[nodiscard]] std::span<const InlineSignal> inline_client_signals(WalkId walk) const override;
   [[nodiscard]] const NodeInputs* uniform_row_inputs(WalkId walk) const override;
   [[nodiscard]] bool can_batch(const BatchColumns& batch) const override;
+  [[nodiscard]] bool can_use_cuda_graphs(const BatchColumns& batch) const override;
   [[nodiscard]] CgKey cg_key_info(const BatchColumns& batch) const override;
   [[nodiscard]] std::vector<CudaGraphConfig> get_cuda_graph_configs(
       Device& device, int tensor_parallel_size) const override;
@@ -66,6 +81,7 @@ class LanguageModel final : public ArNodeSubmodule {
     ConstDeviceView positions;
     ConstDeviceView token_rows;
     std::int64_t num_decode_tokens;
+    ConstDeviceView decode_rows;  // (num_decode_tokens) i32; undefined: their token rows
     ConstDeviceView prefill_tiles;
   };
 
@@ -75,6 +91,9 @@ class LanguageModel final : public ArNodeSubmodule {
   [[nodiscard]] std::size_t num_decode_lanes(const BatchColumns& batch) const;
   std::size_t declare_decode_lanes(const BatchColumns& batch, SubmoduleStep& step,
                                    SamplerStep& sampler) const;
+  void declare_packed_rows(const BatchColumns& batch, SubmoduleStep& step,
+                           SamplerStep& sampler) const;
+  void stage_embeddings(const BatchColumns& batch, std::size_t num_decoding, StepContext& context);
   static void stage_scores(const BatchColumns& batch, std::size_t num_decoding,
                            StepContext& context);
   void enqueue_layer(const Step& step, int index);
@@ -93,9 +112,12 @@ class LanguageModel final : public ArNodeSubmodule {
   DeviceBuffer inverse_frequencies_;  // (R / 2) f32
   float rotary_scale_ = 1.0f;
   float attention_scale_ = 1.0f;
+  kernels::RowTensorTable
+      embedding_table_;       // of the step that is launched, where a row brings embeddings
   DeviceBuffer last_logits_;  // (n, V) f32; grown when scored prompts first ask for it
   std::shared_ptr<const ArNodeInputs> decode_row_;
-  std::vector<std::int32_t> decode_batch_sizes_;
+  LanguageModelCaptures captures_;
+  RequestInfo nobody_;  // of sampling lanes that a packed capture has too many
 
   KvCache* kv_cache_ = nullptr;
   Sampler* sampler_ = nullptr;

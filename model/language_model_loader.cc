@@ -90,20 +90,44 @@ std::int64_t result_bytes(const LanguageModelOptions& options) {
   return options.max_lanes * kResultBytesALane + 1024;
 }
 
-/// Columns of a captured decode step, whose parts are all there whatever its lanes ask for.
-std::int64_t captured_staging_bytes(std::int32_t num_lanes) {
+/// Columns of the largest captured step, whose parts are all there whatever its lanes ask for.
+std::int64_t captured_staging_bytes(const LanguageModelCaptures& captures) {
   constexpr std::int64_t kBytesALane = 512;
-  return num_lanes * kBytesALane + 64 * 1024;
+  constexpr std::int64_t kBytesAToken = 32;
+  const auto last = [](const auto& sizes) { return sizes.empty() ? 0 : sizes.back(); };
+  const std::int64_t num_lanes = std::max(last(captures.decode_lanes), last(captures.packed_lanes));
+  return num_lanes * kBytesALane + last(captures.packed_tokens) * kBytesAToken + 64 * 1024;
+}
+
+LanguageModelCaptures captures_of(const LanguageModelOptions& options, bool is_cuda) {
+  LanguageModelCaptures captures;
+  if (options.capture == CaptureMode::kNever) {
+    return captures;
+  }
+  captures.decode_lanes = options.decode_batch_sizes.empty()
+                              ? default_decode_batch_sizes(is_cuda, options.max_lanes)
+                              : options.decode_batch_sizes;
+  if (options.capture_prefill) {
+    captures.packed_tokens = options.prefill_token_counts.empty()
+                                 ? default_prefill_token_counts(is_cuda, options.max_tokens)
+                                 : options.prefill_token_counts;
+  }
+  if (!captures.packed_tokens.empty()) {
+    captures.packed_lanes = prefill_lane_counts(options.max_lanes);
+  }
+  return captures;
 }
 
 /// What the graphs of all captured steps will take, in all their slots: the driver tells only once they are there.
-std::int64_t expected_graph_bytes(const ModelConfig& config, std::size_t num_sizes,
+std::int64_t expected_graph_bytes(const ModelConfig& config, const LanguageModelCaptures& sizes,
                                   const CaptureOptions& captures) {
   constexpr std::int64_t kKeys = 2;  // with and without log-probabilities
   constexpr std::int64_t kLaunchesALayer = 12;
   constexpr std::int64_t kLaunchesBeside = 32;
   constexpr std::int64_t kBytesALaunch = 2048;
   constexpr std::int64_t kBytesAGraph = 64 * 1024;
+  const std::size_t num_sizes =
+      sizes.decode_lanes.size() + sizes.packed_tokens.size() * sizes.packed_lanes.size();
   const std::int64_t num_launches = config.num_layers * kLaunchesALayer + kLaunchesBeside;
   return captures.num_slots *
          (captures.staging_bytes + kKeys * static_cast<std::int64_t>(num_sizes) *
@@ -155,6 +179,30 @@ std::vector<std::int32_t> default_decode_batch_sizes(bool is_cuda, std::int32_t 
   return sizes;
 }
 
+std::vector<std::int64_t> default_prefill_token_counts(bool is_cuda, std::int32_t max_tokens) {
+  constexpr std::int64_t kSmallest = 64;
+  constexpr std::int64_t kLargest = 2048;
+  std::vector<std::int64_t> counts;
+  if (!is_cuda) {
+    return counts;
+  }
+  const std::int64_t largest = std::min<std::int64_t>(max_tokens, kLargest);
+  for (std::int64_t count = kSmallest; count < largest; count *= 2) {
+    counts.push_back(count);
+  }
+  counts.push_back(largest);
+  return counts;
+}
+
+std::vector<std::int32_t> prefill_lane_counts(std::int32_t max_lanes) {
+  std::vector<std::int32_t> counts;
+  for (std::int32_t count = 8; count < max_lanes; count *= 4) {
+    counts.push_back(count);
+  }
+  counts.push_back(max_lanes);
+  return counts;
+}
+
 std::int32_t kv_pages(const KvCacheConfig& config, std::int64_t bytes) {
   const std::int64_t affordable = bytes / config.page_bytes();
   const std::int64_t usable =
@@ -178,16 +226,12 @@ LoadedLanguageModel load_language_model(Device& device, const ModelFiles& files,
   const StepLimits limits{.max_tokens = options.max_tokens,
                           .max_lanes = options.max_lanes,
                           .max_length = most.max_length};
-  std::vector<std::int32_t> captured;
-  if (options.capture != CaptureMode::kNever) {
-    captured = options.decode_batch_sizes.empty()
-                   ? default_decode_batch_sizes(device.is_cuda(), options.max_lanes)
-                   : options.decode_batch_sizes;
-  }
-  const CaptureOptions captures{
-      .num_slots = options.graph_slots,
-      .staging_bytes = captured.empty() ? 0 : captured_staging_bytes(captured.back())};
-  const std::int64_t graph_bytes = expected_graph_bytes(config, captured.size(), captures);
+  LanguageModelCaptures captured = captures_of(options, device.is_cuda());
+  const CaptureOptions captures{.num_slots = options.graph_slots,
+                                .staging_bytes = options.capture == CaptureMode::kNever
+                                                     ? 0
+                                                     : captured_staging_bytes(captured)};
+  const std::int64_t graph_bytes = expected_graph_bytes(config, captured, captures);
   auto model = std::make_unique<LanguageModel>(device, config, std::move(gemm), std::move(weights),
                                                limits, std::move(captured));
   LoadedLanguageModel loaded;
@@ -195,6 +239,7 @@ LoadedLanguageModel load_language_model(Device& device, const ModelFiles& files,
   const SamplerConfig sampler = sampler_config(config, options);
   const EngineConfig engine{.staging_bytes = staging_bytes(most, options),
                             .result_bytes = result_bytes(options),
+                            .stream = options.stream,
                             .preplan = options.preplan};
   memory.take("workspace", model->buffers().num_bytes() +
                                engine.staging_bytes * std::int64_t{Engine::kMaxInFlight});

@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -35,13 +36,24 @@ struct LanguageModelOptions {
   CaptureMode capture = CaptureMode::kAtLoad;
   std::int32_t graph_slots = 2;
   bool preplan = true;
+  std::optional<StreamRef> stream =
+      std::nullopt;  // shared with the engines of other nodes, which it outlives; none: its own
   std::vector<std::int32_t> decode_batch_sizes = {};  // of captures; empty: the device's
+  bool capture_prefill = true;
+  std::vector<std::int64_t> prefill_token_counts = {};  // of captures; empty: the device's
 };
 
 /// The batch sizes whose decode steps are captured: 1, 2, 4, then every 8th up to 256 and every 16th up to 512. On the CPU
 /// device, where a padding lane costs what a lane costs and a capture next to nothing, every size up to 64.
 [[nodiscard]] std::vector<std::int32_t> default_decode_batch_sizes(bool is_cuda,
                                                                    std::int32_t max_lanes);
+
+/// The token counts whose steps with prompts are captured: the powers of two from 64 to 2,048, as far as a step goes. On the
+/// CPU device none: there a padding token costs what a token costs, and enqueueing the launches next to nothing.
+[[nodiscard]] std::vector<std::int64_t> default_prefill_token_counts(bool is_cuda,
+                                                                     std::int32_t max_tokens);
+/// The lanes that such captures come with: 8, 32, 128, ... and `max_lanes`. Every lane costs a row of logits, used or not.
+[[nodiscard]] std::vector<std::int32_t> prefill_lane_counts(std::int32_t max_lanes);
 
 /// A language model ready to run.
 struct LoadedLanguageModel {

@@ -6,7 +6,8 @@
 namespace rigel {
 
 /// The walks, loop and signals of a language model: a prompt is prefilled, then one token a step is decoded in a loop. Both
-/// run together in a mixed step, decode lanes first.
+/// run together in a mixed step, decode lanes first. A composite model may have more walks that prefill: a prompt then comes in
+/// several parts, the last of which is that of walk `kPrefill`, and only that one samples.
 struct LanguageModelNames {
   static constexpr NodeId kNode{0};
   static constexpr const char* kNodeName = "LLM";  // in walks, metrics and messages
@@ -18,12 +19,15 @@ struct LanguageModelNames {
 
   static constexpr LoopId kDecodeLoop{0};
 
-  /// The captures of the decode walk: of batches in which nobody asks for log-probabilities, and of the others.
-  static constexpr CgKey kPlainDecode{};
-  static constexpr CgKey kDecodeWithLogprobs = CgKey::interned(1);
+  /// The captures of a walk: of batches in which nobody asks for log-probabilities, and of the others.
+  static constexpr CgKey kPlain{};
+  static constexpr CgKey kWithLogprobs = CgKey::interned(1);
 
-  // Inputs.
+  // Inputs of a prefill: one of them.
   static constexpr SignalId kTextInputs{0};  // (n) i32: the prompt's token ids
+
+  static constexpr SignalId kEmbeddings{
+      14};  // (n, C) f32, on the device: instead of ids, the rows that the residual stream starts with
 
   // Row outputs: row i belongs to the i-th lane that sampled.
   static constexpr SignalId kNewToken{1};       // (S) i32; -1: no finite logits
@@ -47,6 +51,8 @@ struct LanguageModelNames {
   static constexpr SignalId kScoreTokens{10};
   static constexpr SignalId kScoreTargets{11};
   static constexpr SignalId kScoreTopCounts{12};
+
+  static constexpr int kNumSignals = 15;
 };
 
 }  // namespace rigel

@@ -3,6 +3,9 @@
 #include "model/language_model_names.h"
 #include "tensor/error.h"
 
+#include <fmt/core.h>
+
+#include <string>
 #include <string_view>
 #include <utility>
 
@@ -14,6 +17,7 @@ using Names = LanguageModelNames;
 
 constexpr const char* kTextInputs = "text_inputs";
 constexpr const char* kNewToken = "new_token";
+constexpr const char* kEmbeddings = "embeddings";
 
 template <class Id>
 void intern(NameTable<Id>& table, std::string_view name, Id expected) {
@@ -39,8 +43,7 @@ walk::Definition language_model_definition() {
       .connections = {}};
 }
 
-walk::Program compile_language_model() {
-  walk::Names names;
+void intern_language_model(walk::Names& names) {
   intern(names.nodes, Names::kNodeName, Names::kNode);
   intern(names.partitions, "text", Names::kPartition);
   intern(names.walks, "prefill", Names::kPrefill);
@@ -48,6 +51,17 @@ walk::Program compile_language_model() {
   intern(names.loops, "decode_loop", Names::kDecodeLoop);
   intern(names.signals, kTextInputs, Names::kTextInputs);
   intern(names.signals, kNewToken, Names::kNewToken);
+  // What stands in rows and staging blocks alone has no other use as a name.
+  for (int signal = static_cast<int>(Names::kNewToken) + 1; signal < Names::kNumSignals; ++signal) {
+    const auto id = static_cast<SignalId>(signal);
+    intern(names.signals,
+           id == Names::kEmbeddings ? std::string(kEmbeddings) : fmt::format("llm.{}", signal), id);
+  }
+}
+
+walk::Program compile_language_model() {
+  walk::Names names;
+  intern_language_model(names);
   return walk::compile(language_model_definition(), std::move(names));
 }
 

@@ -25,6 +25,20 @@ void read_piece(const CheckpointTensor& tensor, std::int64_t first_row, std::int
                                         static_cast<std::size_t>(num_rows) * columns));
 }
 
+/// Of a model that uses all of the checkpoint. A tied embedding is read twice: as the table and as the LM head.
+std::int64_t bytes_to_read(const Checkpoint& checkpoint, const ModelConfig& config) {
+  const std::string embedding = source_name(checkpoint.format(), WeightKind::kEmbedding, kNoLayer);
+  std::int64_t num_bytes = 0;
+  for (const CheckpointTensor& tensor : checkpoint.tensors()) {
+    const bool is_unread = is_derived_tensor(checkpoint.format(), tensor.name);
+    const bool is_read_twice = config.tie_word_embeddings && tensor.name == embedding;
+    num_bytes += static_cast<std::int64_t>(tensor.bytes.size()) * (is_unread       ? 0
+                                                                   : is_read_twice ? 2
+                                                                                   : 1);
+  }
+  return num_bytes;
+}
+
 }  // namespace
 
 Shape weight_shape(const ModelConfig& config, WeightKind kind) {
@@ -74,7 +88,8 @@ WeightReader::WeightReader(const Checkpoint& checkpoint, const ModelConfig& conf
     : checkpoint_(checkpoint),
       config_(config),
       progress_(progress),
-      used_(checkpoint.tensors().size(), false) {}
+      used_(checkpoint.tensors().size(), false),
+      bytes_total_(bytes_to_read(checkpoint, config)) {}
 
 bool WeightReader::has(WeightKind kind, int layer) const {
   return checkpoint_.find(source_name(checkpoint_.format(), kind, layer)) != nullptr;
@@ -107,7 +122,7 @@ void WeightReader::read_rows(const CheckpointTensor& tensor, std::int64_t first_
         out.dtype(), [&]<class T>() { read_piece<T>(tensor, first_row + done, count, done, out); });
     bytes_done_ += count * row_bytes;
     if (progress_ != nullptr) {
-      progress_->advance(bytes_done_, checkpoint_.total_bytes());
+      progress_->advance(bytes_done_, bytes_total_);
     }
   }
 }

@@ -54,6 +54,7 @@ class WeightReader {
   LoadProgress* progress_;
   std::vector<bool> used_;  // parallel to checkpoint_.tensors()
   std::int64_t bytes_done_ = 0;
+  std::int64_t bytes_total_;  // to be read
 };
 
 }  // namespace rigel
