@@ -1,4 +1,5 @@
-// A composite model's requests: their walks, their streams, and which node is next. composite_results.cc completes steps.
+// A composite model: which node is next, and what becomes of its step. composite_walks.cc has the requests' walks,
+// composite_results.cc completes steps.
 
 #include "worker/composite.h"
 
@@ -11,7 +12,8 @@
 
 namespace rigel {
 
-Composite::Composite(CompositeModel model, RequestTable& table, CompositeListener& listener)
+Composite::Composite(CompositeModel model, RequestTable& table, CompositeListener& listener,
+                     std::int32_t max_step_tokens)
     : model_(std::move(model)),
       allocator_(model_.stream->device()),
       pinned_(model_.stream->device()),
@@ -26,8 +28,11 @@ Composite::Composite(CompositeModel model, RequestTable& table, CompositeListene
     const auto node = static_cast<NodeId>(index);
     RIGEL_CHECK(model_.engines[index] != nullptr && model_.engines[index]->stream() == stream(),
                 "node '{}' has no engine on the model's stream", program.names.nodes.name(node));
-    runners_.push_back(
-        std::make_unique<NodeRunner>(context_, node, std::move(model_.engines[index])));
+    runners_.push_back(std::make_unique<NodeRunner>(
+        context_, node, std::move(model_.engines[index]), max_step_tokens));
+  }
+  for (std::size_t node = 0; node < runners_.size(); ++node) {
+    give_row_tensors(static_cast<NodeId>(node));
   }
   for (const walk::CompiledWalk& walk : program.walks) {
     for (const walk::CompiledNode& node : walk.nodes) {
@@ -37,6 +42,46 @@ Composite::Composite(CompositeModel model, RequestTable& table, CompositeListene
 }
 
 Composite::~Composite() = default;
+
+/// Signals that somebody takes as tensors, where the node gives them as rows of its batch. Whichever walk takes them, all have
+/// them: a request that lost its cache runs rows of an earlier walk in a later one.
+void Composite::give_row_tensors(NodeId node) {
+  std::vector<SignalId> signals;
+  std::vector<WalkId> walks;
+  for (const walk::CompiledWalk& walk : model_.program.walks) {
+    if (const auto index = walk.find(node)) {
+      walks.push_back(walk.id);
+      add_taken_signals(walk, walk.nodes[*index], signals);
+    }
+  }
+  for (const WalkId walk : walks) {
+    runner_of(node).engine().set_row_tensors(walk, signals, allocator_);
+  }
+}
+
+void Composite::add_taken_signals(const walk::CompiledWalk& walk, const walk::CompiledNode& node,
+                                  std::vector<SignalId>& signals) {
+  using Kind = walk::Target::Kind;
+  const NodeSubmodule& submodule = runner_of(node.id).engine().submodule();
+  const auto stays = submodule.device_loopback_signals(walk.id);
+  const auto inlined = submodule.inline_client_signals(walk.id);
+  for (std::uint16_t index = node.outputs.begin; index < node.outputs.end; ++index) {
+    const walk::Output& output = walk.outputs[index];
+    bool is_taken = output.remembered_in >= 0;
+    for (std::uint16_t at = output.targets.begin; at < output.targets.end; ++at) {
+      const walk::Target& target = walk.targets[at];
+      const bool to_node = target.kind == Kind::kForward || target.kind == Kind::kLoopBack;
+      is_taken =
+          is_taken || target.persist || target.kind == Kind::kStream ||
+          (to_node && std::ranges::find(stays, output.signal) == stays.end()) ||
+          (target.kind == Kind::kClient &&
+           std::ranges::find(inlined, output.signal, &InlineSignal::signal) == inlined.end());
+    }
+    if (is_taken && std::ranges::find(signals, output.signal) == signals.end()) {
+      signals.push_back(output.signal);
+    }
+  }
+}
 
 std::string Composite::find_error(const GenerationRequest& request) const {
   const walk::Program& program = model_.program;
@@ -55,119 +100,6 @@ std::string Composite::find_error(const GenerationRequest& request) const {
     }
   }
   return {};
-}
-
-void Composite::open(RequestState& request) {
-  const RequestHandle handle = request.handle();
-  const walk::Program& program = model_.program;
-  Row& row = row_of(handle);
-  row = {.handle = handle, .inputs = {}, .persisted = {}, .walks = {}};
-  for (RequestInput& given : request.spec.inputs) {
-    row.inputs.push_back({handle, *program.names.nodes.find(given.node),
-                          *program.names.signals.find(given.input), std::move(given.tensors)});
-  }
-  context_.steps.open_row(handle.row);
-  context_.streams.open(handle);
-  for (const auto& runner : runners_) {
-    runner->engine().add_request(request.info);
-  }
-  row.walks.resize(program.partitions.size());
-  for (const walk::CompiledPartition& partition : program.partitions) {
-    context_.walks.add_request(handle, partition.id, partition.initial_walk);
-  }
-  for (const walk::CompiledPartition& partition : program.partitions) {
-    begin_walk(handle, partition.initial_walk);
-  }
-  poll_streams(handle);
-}
-
-Epoch Composite::remove(RequestHandle handle) {
-  ++num_changes_;
-  row_of(handle) = {};
-  context_.streams.close(handle);
-  context_.walks.remove_request(handle);
-  for (const auto& runner : runners_) {
-    runner->engine().remove_request(handle);
-  }
-  return context_.steps.last_touch(handle.row);
-}
-
-/// The walk has been set: what the request brings for it goes in.
-void Composite::begin_walk(RequestHandle handle, WalkId walk) {
-  const walk::CompiledWalk& compiled = model_.program.walk(walk);
-  Row& row = row_of(handle);
-  row.walks[static_cast<std::size_t>(compiled.partition)] = walk;
-  std::vector<WalkInput> inputs;
-  std::erase_if(row.inputs, [&](WalkInput& given) {
-    const auto node = compiled.find(given.node);
-    if (!node || !compiled.input_of(*node, given.input)) {
-      return false;
-    }
-    inputs.push_back(std::move(given));
-    return true;
-  });
-  const std::size_t num_given = inputs.size();
-  std::erase_if(row.persisted, [&](const auto& persisted) {
-    const std::size_t num_before = inputs.size();
-    for (std::uint16_t node = 0; node < compiled.nodes.size(); ++node) {
-      const auto slot = compiled.input_of(node, persisted.first);
-      const auto is_given = [&](const WalkInput& given) {
-        return given.node == compiled.nodes[node].id && given.input == persisted.first;
-      };
-      if (slot && (compiled.nodes[node].streaming >> *slot & 1) == 0 &&
-          std::find_if(inputs.begin(), inputs.begin() + static_cast<std::ptrdiff_t>(num_given),
-                       is_given) == inputs.begin() + static_cast<std::ptrdiff_t>(num_given)) {
-        inputs.push_back({handle, compiled.nodes[node].id, persisted.first, persisted.second});
-      }
-    }
-    return inputs.size() > num_before;
-  });
-  context_.walks.ingest(inputs, /*can_buffer=*/false, /*is_streaming=*/false, refused_);
-  // A second value of an input waits for another walk that has it.
-  for (const std::uint32_t index : refused_) {
-    row.inputs.push_back(std::move(inputs[index]));
-  }
-}
-
-/// The partition goes on with its next walk, or is done.
-void Composite::finish_walk(RequestHandle handle, WalkId walk) {
-  const PartitionId id = model_.program.walk(walk).partition;
-  const walk::CompiledPartition& partition =
-      model_.program.partitions[static_cast<std::size_t>(id)];
-  const auto next = std::ranges::find(partition.walks, walk) + 1;
-  if (next != partition.walks.end()) {
-    context_.walks.set_walk(handle, *next);
-    begin_walk(handle, *next);
-    return;
-  }
-  row_of(handle).walks[static_cast<std::size_t>(id)] = std::nullopt;
-  context_.walks.mark_partition_done(handle, id);
-  context_.streams.producer_done(handle, id);
-  if (context_.walks.is_done(handle)) {
-    listener_.on_end(handle);
-  }
-}
-
-/// Chunks that are ready go to nodes that wait for nothing else.
-void Composite::poll_streams(RequestHandle handle) {
-  if (!context_.streams.streams_possible() || row_of(handle).handle != handle) {
-    return;
-  }
-  for (std::size_t index = 0; index < model_.program.streams.size(); ++index) {
-    const auto id = static_cast<walk::StreamId>(index);
-    const walk::Stream& stream = model_.program.streams[index];
-    if (!context_.streams.find(handle, id)->has_chunk_ready()) {
-      continue;
-    }
-    StreamChunk chunk = context_.streams.pop_chunk(handle, id, context_.stream, allocator_);
-    WalkInput input{handle, stream.consumer, stream.input, chunk.tensors()};
-    context_.walks.ingest({&input, 1}, /*can_buffer=*/false, /*is_streaming=*/true, refused_);
-    if (refused_.empty()) {
-      context_.current_chunk(handle, id) = chunk.info;
-    } else {
-      context_.streams.give_back(handle, id, std::move(chunk));
-    }
-  }
 }
 
 /// Whoever could run, the one that has waited longest first; a chain that goes on was launched last.
@@ -231,14 +163,29 @@ bool Composite::try_launch(Key& key) {
     for (const NodeLane& lane : step.lanes) {
       fail(lane.handle, *error);
     }
-  } else if (!outcome.ok() &&
-             (num_in_flight() == 0 || outcome.reason == AdmitOutcome::Reason::kNeverFits)) {
-    fail(outcome.handle, fmt::format("node '{}' has no room for this request",
-                                     model_.program.names.nodes.name(key.node.node)));
   }
+  const bool has_room = !outcome.ok() && make_room(runner, outcome, step);
   take_failures(runner);
+  for (const NodeFailure& failed : step.failed) {
+    fail(failed.handle, failed.message);
+  }
   run_idle(step);
-  return launched;
+  return has_room ? try_launch(key) : launched;
+}
+
+/// A step was refused. True: there is room for it now, or for what is left of it.
+bool Composite::make_room(NodeRunner& runner, const AdmitOutcome& refusal, NodeStep& step) {
+  using Reason = AdmitOutcome::Reason;
+  if (refusal.reason != Reason::kNeverFits && num_in_flight() > 0) {
+    return false;  // what the steps in flight give back may do; and nobody loses pages that they still fill
+  }
+  if (refusal.reason != Reason::kAllocationFailed || !runner.make_room(step)) {
+    step.failed.push_back(
+        {refusal.handle, fmt::format("node '{}' has no room for this request",
+                                     model_.program.names.nodes.name(step.node.node))});
+  }
+  ++num_changes_;
+  return true;
 }
 
 void Composite::take_failures(NodeRunner& runner) {
@@ -255,36 +202,30 @@ void Composite::fail(RequestHandle handle, const std::string& error) {
   }
 }
 
-/// Nothing is in flight and nobody can run: what the requests wait for will never come.
+/// Nothing is in flight and nobody can run: what the requests wait for will never come. Those that wait for pages get another
+/// chance when the others have left.
 void Composite::fail_stuck() {
+  const auto is_stuck = [this](const Row& row) {
+    return !row.handle.is_padding() && std::ranges::none_of(runners_, [&](const auto& runner) {
+      return runner->waits_for_pages(row.handle);
+    });
+  };
+  const bool anybody_is = std::ranges::any_of(rows_, is_stuck);
   for (const Row& row : rows_) {
-    if (const RequestHandle handle = row.handle; !handle.is_padding()) {
+    if (const RequestHandle handle = row.handle;
+        !handle.is_padding() && (!anybody_is || is_stuck(row))) {
       fail(handle, missing_inputs(row));
     }
   }
 }
 
-std::string Composite::missing_inputs(const Row& row) const {
-  const walk::Names& names = model_.program.names;
-  for (const std::optional<WalkId>& id : row.walks) {
-    if (!id) {
-      continue;
-    }
-    const walk::CompiledWalk& walk = model_.program.walk(*id);
-    for (std::uint16_t node = 0; node < walk.nodes.size(); ++node) {
-      SignalMap here;
-      context_.walks.gather_inputs({*id, walk.nodes[node].id}, row.handle, here);
-      for (int input = 0; input < walk.nodes[node].num_inputs(); ++input) {
-        const SignalId signal = walk.input_name(node, input);
-        if (here.find(signal) == nullptr) {
-          return fmt::format("walk '{}', node '{}': nothing brings input '{}'",
-                             names.walks.name(*id), names.nodes.name(walk.nodes[node].id),
-                             names.signals.name(signal));
-        }
-      }
-    }
+std::pair<std::uint64_t, std::uint64_t> Composite::num_preemptions() const {
+  std::pair<std::uint64_t, std::uint64_t> counts;
+  for (const auto& runner : runners_) {
+    counts.first += runner->num_preemptions();
+    counts.second += runner->num_offloads();
   }
-  return "its nodes decline to run";
+  return counts;
 }
 
 std::size_t Composite::num_tensors() const {

@@ -28,8 +28,10 @@ class Composite {
  public:
   static constexpr std::uint64_t kMaxInFlight = 2;
 
-  /// Throws CheckError where engines and nodes do not match. `table` and `listener` outlive it.
-  Composite(CompositeModel model, RequestTable& table, CompositeListener& listener);
+  /// Throws CheckError where engines and nodes do not match. `table` and `listener` outlive it. `max_step_tokens`: of a node whose
+  /// rows are token sequences.
+  Composite(CompositeModel model, RequestTable& table, CompositeListener& listener,
+            std::int32_t max_step_tokens);
   ~Composite();
 
   /// What is wrong with a request's inputs; empty: nothing.
@@ -41,12 +43,15 @@ class Composite {
 
   /// True where a step was launched.
   [[nodiscard]] bool launch_step();
+  /// What a broken invariant throws on the way fails the step's requests and nobody else. Throws DeviceError.
   void complete_step();
 
   [[nodiscard]] std::uint64_t num_in_flight() const { return context_.steps.num_in_flight(); }
   [[nodiscard]] Epoch last_launched() const { return context_.steps.last_launched(); }
   [[nodiscard]] Epoch last_completed() const { return context_.steps.last_completed(); }
   [[nodiscard]] StreamRef stream() const { return context_.stream; }
+  /// How often requests lost pages of a node's cache, and to the host of those.
+  [[nodiscard]] std::pair<std::uint64_t, std::uint64_t> num_preemptions() const;
   /// Tensor handles held for requests, in walks and streams.
   [[nodiscard]] std::size_t num_tensors() const;
 
@@ -62,6 +67,7 @@ class Composite {
     std::vector<WalkInput> inputs;
     std::vector<std::pair<SignalId, TensorList>> persisted;
     std::vector<std::optional<WalkId>> walks;  // by partition; none: it is done
+    std::vector<LoopId> ended_loops;           // stopped before their walk has begun
   };
 
   [[nodiscard]] NodeStep& step_of(Epoch epoch) { return steps_[epoch % kMaxInFlight]; }
@@ -71,12 +77,19 @@ class Composite {
   [[nodiscard]] Row& row_of(RequestHandle handle) {
     return rows_[static_cast<std::size_t>(handle.row)];
   }
+  void give_row_tensors(NodeId node);
+  void add_taken_signals(const walk::CompiledWalk& walk, const walk::CompiledNode& node,
+                         std::vector<SignalId>& signals);
   void begin_walk(RequestHandle handle, WalkId walk);
+  [[nodiscard]] bool bound_loops(RequestHandle handle, const walk::CompiledWalk& walk);
+  void enter_walk(RequestHandle handle, WalkId walk);
   void finish_walk(RequestHandle handle, WalkId walk);
   void poll_streams(RequestHandle handle);
   void find_keys();
   [[nodiscard]] bool try_launch(Key& key);
+  [[nodiscard]] bool make_room(NodeRunner& runner, const AdmitOutcome& refusal, NodeStep& step);
   void run_idle(NodeStep& step);
+  void route_idle(const NodeStep& step, std::span<const RequestHandle> idle);
   void take_failures(NodeRunner& runner);
   void fail(RequestHandle handle, const std::string& error);
   void fail_stuck();
@@ -85,7 +98,10 @@ class Composite {
   void land(const NodeStep& step);
   void stop_loops(const NodeStep& step, const HostRows& rows);
   void route(NodeStep& step, const HostRows& rows);
-  void follow_routes(WalkId walk);
+  void follow_routes(WalkNode node);
+  void append_inline_values(const NodeStep& step, const HostRows& rows, std::size_t lane);
+  [[nodiscard]] bool counts_new_tokens(WalkNode node, SignalId signal) const;
+  void take_back_chunks(WalkId walk);
   void deliver_values();
   [[nodiscard]] Tensor to_host(const Tensor& tensor);
 

@@ -2,6 +2,7 @@
 
 #include "engine/contract/tensor_copies.h"
 #include "tensor/copy.h"
+#include "tensor/error.h"
 #include "worker/composite.h"
 
 #include <algorithm>
@@ -12,43 +13,60 @@ namespace rigel {
 void Composite::complete_step() {
   NodeStep& step = step_of(last_completed() + 1);
   NodeRunner& runner = runner_of(step.node.node);
-  HostRows rows;
+  const Epoch epoch = last_completed() + 1;
+  const auto end = [&] {
+    if (last_completed() < epoch) {
+      context_.table.collect(context_.steps.complete());
+    }
+  };
   try {
-    rows = runner.engine().complete();
+    const HostRows rows = runner.engine().complete();
+    end();
+    land(step);
+    stop_loops(step, rows);
+    route(step, rows);
   } catch (const DeviceError&) {
-    context_.table.collect(context_.steps.complete());
+    end();
     throw;
+  } catch (const std::exception& error) {
+    end();
+    for (const NodeLane& lane : step.lanes) {
+      fail(lane.handle, error.what());
+    }
   }
-  context_.table.collect(context_.steps.complete());
-  land(step);
-  stop_loops(step, rows);
-  route(step, rows);
+  step.taken.clear();
+  step.rows.clear();
 }
 
-/// Keeps the lanes whose values count: not those of requests that are gone, nor steps that a loop's end has overtaken.
+/// Keeps the lanes whose values count: not those of requests that are gone, nor steps that a loop's end has overtaken, nor parts
+/// of rows that have more.
 void Composite::land(const NodeStep& step) {
   handles_.clear();
-  for (const NodeLane& lane : step.lanes) {
-    handles_.push_back(lane.handle);
-  }
-  context_.walks.land(step.node, handles_, wasted_);
   landed_.clear();
-  auto wasted = wasted_.begin();
   for (std::size_t lane = 0; lane < step.lanes.size(); ++lane) {
-    if (wasted != wasted_.end() && *wasted == lane) {
-      ++wasted;
-    } else {
+    if (step.lanes[lane].ends_row) {
+      handles_.push_back(step.lanes[lane].handle);
       landed_.push_back(lane);
     }
   }
+  context_.walks.land(step.node, handles_, wasted_);
+  std::size_t kept = 0;
+  auto wasted = wasted_.begin();
+  for (std::size_t index = 0; index < landed_.size(); ++index) {
+    if (wasted != wasted_.end() && *wasted == index) {
+      ++wasted;
+    } else {
+      landed_[kept++] = landed_[index];
+    }
+  }
+  landed_.resize(kept);
 }
 
 void Composite::stop_loops(const NodeStep& step, const HostRows& rows) {
   NodeRunner& runner = runner_of(step.node.node);
   views_.clear();
   for (const std::size_t lane : landed_) {
-    views_.emplace_back(context_.table.find(step.lanes[lane].handle)->info,
-                        step.batch.metadata()[lane]);
+    views_.emplace_back(runner.info_of(step.lanes[lane].handle), step.batch.metadata()[lane]);
   }
   const std::span<const LoopStop> stops = runner.engine().check_stop(views_, rows);
   stops_.assign(stops.begin(), stops.end());
@@ -63,6 +81,13 @@ void Composite::stop_loops(const NodeStep& step, const HostRows& rows) {
     }
   }
   context_.walks.stop_loops(step.node, stops_, stopped_);
+  const walk::CompiledWalk& walk = model_.program.walk(step.node.walk);
+  for (const LoopStop& stop : stops_) {
+    if (!walk.find(stop.loop) && std::ranges::find(row_of(stop.handle).ended_loops, stop.loop) ==
+                                     row_of(stop.handle).ended_loops.end()) {
+      row_of(stop.handle).ended_loops.push_back(stop.loop);  // of a walk to come
+    }
+  }
 }
 
 void Composite::route(NodeStep& step, const HostRows& rows) {
@@ -72,25 +97,48 @@ void Composite::route(NodeStep& step, const HostRows& rows) {
   for (const std::size_t lane : landed_) {
     handles_.push_back(step.lanes[lane].handle);
     outputs_.push_back(&step.outputs[lane]);
-    inlined_.clear();
-    runner_of(step.node.node)
-        .engine()
-        .append_inline_values(step.node.walk, rows, handles_.back(), inlined_);
-    for (const InlineValue& inlined : inlined_) {
-      values_.push_back(
-          {handles_.back(),
-           {model_.program.names.signals.name(inlined.signal), Tensor::copy_of(inlined.value)}});
-    }
+    append_inline_values(step, rows, lane);
   }
   context_.walks.route({step.node, handles_, outputs_}, routed_);
-  follow_routes(step.node.walk);
+  // What goes to the client by value does not go there as a tensor, too.
+  const auto inlined =
+      runner_of(step.node.node).engine().submodule().inline_client_signals(step.node.walk);
+  std::erase_if(routed_.to_client, [&](const RouteOutput::ToClient& value) {
+    return std::ranges::find(inlined, value.signal, &InlineSignal::signal) != inlined.end();
+  });
+  follow_routes(step.node);
   for (const RequestHandle handle : handles_) {
     poll_streams(handle);
   }
 }
 
+void Composite::append_inline_values(const NodeStep& step, const HostRows& rows, std::size_t lane) {
+  const RequestHandle handle = step.lanes[lane].handle;
+  NodeRunner& runner = runner_of(step.node.node);
+  inlined_.clear();
+  runner.engine().append_inline_values(step.node.walk, rows, handle, inlined_);
+  for (const InlineValue& inlined : inlined_) {
+    if (counts_new_tokens(step.node, inlined.signal)) {
+      runner.add_sampled(handle, inlined.value.span<const std::int32_t>());
+    }
+    values_.push_back(
+        {handle,
+         {model_.program.names.signals.name(inlined.signal), Tensor::copy_of(inlined.value)}});
+  }
+}
+
+bool Composite::counts_new_tokens(WalkNode node, SignalId signal) const {
+  const walk::CompiledWalk& walk = model_.program.walk(node.walk);
+  const walk::Range outputs = walk.nodes[*walk.find(node.node)].outputs;
+  return std::any_of(walk.outputs.begin() + outputs.begin, walk.outputs.begin() + outputs.end,
+                     [signal](const walk::Output& output) {
+                       return output.signal == signal && output.counts_new_tokens;
+                     });
+}
+
 /// Values leave the walks; requests whose walk is over go on.
-void Composite::follow_routes(WalkId walk) {
+void Composite::follow_routes(WalkNode node) {
+  take_back_chunks(node.walk);
   for (RouteOutput::ToStream& items : routed_.to_stream) {
     StreamBuffer* buffer = context_.streams.find(items.handle, items.stream);
     for (Tensor& item : items.tensors) {
@@ -100,13 +148,34 @@ void Composite::follow_routes(WalkId walk) {
   for (RouteOutput::ToPersist& value : routed_.to_persist) {
     row_of(value.handle).persisted.emplace_back(value.signal, std::move(value.tensors));
   }
-  for (const RouteOutput::NewTokens& count : routed_.new_tokens) {
-    context_.table.find(count.handle)->info.num_generated +=
-        static_cast<std::int32_t>(count.num_tokens);
+  NodeRunner& runner = runner_of(node.node);
+  if (runner.engine()
+          .submodule()
+          .inline_client_signals(node.walk)
+          .empty()) {  // else they are counted
+    for (const RouteOutput::NewTokens& count : routed_.new_tokens) {
+      runner.info_of(count.handle).num_generated += static_cast<std::int32_t>(count.num_tokens);
+    }
   }
   deliver_values();
   for (const RequestHandle handle : routed_.finished_walks) {
-    finish_walk(handle, walk);
+    finish_walk(handle, node.walk);
+  }
+}
+
+/// Where a loop has ended, steps of it in flight run ahead of its end, for nothing; what they took of streams is for whoever
+/// consumes them next, and that may be now.
+void Composite::take_back_chunks(WalkId walk) {
+  const walk::CompiledWalk& compiled = model_.program.walk(walk);
+  for (const auto& [handle, loop] : routed_.ended_loops) {
+    const walk::Range inside = compiled.scopes[*compiled.find(loop)].nodes;
+    for (Epoch epoch = last_completed() + 1; epoch <= last_launched(); ++epoch) {
+      NodeStep& flying = step_of(epoch);
+      const auto node = compiled.find(flying.node.node);
+      if (flying.node.walk == walk && *node >= inside.begin && *node < inside.end) {
+        runner_of(flying.node.node).give_back_chunks(flying, handle);
+      }
+    }
   }
 }
 
@@ -146,19 +215,31 @@ void Composite::run_idle(NodeStep& step) {
     return;
   }
   ++num_changes_;
+  const std::vector<RequestHandle> idle = std::exchange(step.idle, {});
+  try {
+    route_idle(step, idle);
+  } catch (const DeviceError&) {
+    throw;
+  } catch (const std::exception& error) {
+    for (const RequestHandle handle : idle) {
+      fail(handle, error.what());
+    }
+  }
+}
+
+void Composite::route_idle(const NodeStep& step, std::span<const RequestHandle> idle) {
   const auto loop = model_.program.innermost_loop(step.node.walk, step.node.node);
-  context_.walks.land(step.node, step.idle, wasted_);
+  context_.walks.land(step.node, idle, wasted_);
   stops_.clear();
-  for (const RequestHandle handle : step.idle) {
+  for (const RequestHandle handle : idle) {
     if (loop) {
       stops_.push_back({handle, *loop});
     }
   }
   context_.walks.stop_loops(step.node, stops_, stopped_);
   values_.clear();
-  context_.walks.route({step.node, step.idle, {}}, routed_);
-  follow_routes(step.node.walk);
-  step.idle.clear();
+  context_.walks.route({step.node, idle, {}}, routed_);
+  follow_routes(step.node);
 }
 
 }  // namespace rigel

@@ -83,10 +83,9 @@ CaptureMode capture_mode(const WorkerOptions& options) {
   return options.capture == "lazy" ? CaptureMode::kIdle : CaptureMode::kAtLoad;
 }
 
-void check_capture_sizes(const std::vector<int>& sizes, int max_lanes) {
+void check_capture_sizes(const char* name, const std::vector<int>& sizes, int largest) {
   for (std::size_t index = 0; index < sizes.size(); ++index) {
-    check_range("cudagraph_capture_sizes", sizes[index], index == 0 ? 1 : sizes[index - 1] + 1,
-                max_lanes);
+    check_range(name, sizes[index], index == 0 ? 1 : sizes[index - 1] + 1, largest);
   }
 }
 
@@ -95,6 +94,7 @@ void check_capture_sizes(const std::vector<int>& sizes, int max_lanes) {
 DeviceOptions device_options(const WorkerOptions& options) {
   DeviceOptions device;
   device.index = device_index(options.device);
+  device.programmatic_launches = options.programmatic_launches;
   device.order = launch_order(options.launch_order);
   device.seed = options.launch_seed;
   check_range("threads", options.num_threads, 0, 1024);
@@ -144,8 +144,14 @@ LanguageModelOptions language_model_options(const WorkerOptions& options, bool i
   model.preplan = options.preplan;
   check_range("graph_slots", options.graph_slots, 2, 4);
   model.graph_slots = options.graph_slots;
-  check_capture_sizes(options.capture_sizes, model.max_lanes);
+  check_capture_sizes("cudagraph_capture_sizes", options.capture_sizes, model.max_lanes);
   model.decode_batch_sizes.assign(options.capture_sizes.begin(), options.capture_sizes.end());
+  const std::vector<int>& prefill_sizes = options.prefill_capture_sizes;
+  model.capture_prefill = prefill_sizes != std::vector{0};
+  if (model.capture_prefill) {
+    check_capture_sizes("prefill_capture_sizes", prefill_sizes, model.max_tokens);
+    model.prefill_token_counts.assign(prefill_sizes.begin(), prefill_sizes.end());
+  }
   return model;
 }
 

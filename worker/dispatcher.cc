@@ -72,7 +72,16 @@ class Dispatcher::Stream {
     }
     piece_.clear();
     detokenizer_->push(token, piece_);
-    return stop_.push(piece_, text_);
+    return find_stop();
+  }
+
+  /// True when a stop string has matched.
+  bool find_stop() {
+    if (num_tokens_ > stream_.min_tokens) {
+      return stop_.push(piece_, text_);
+    }
+    stop_.pass(piece_, text_);
+    return false;
   }
 
   void finish_text() {
@@ -81,7 +90,7 @@ class Dispatcher::Stream {
     }
     piece_.clear();
     detokenizer_->finish(piece_);
-    if (!stop_.push(piece_, text_)) {
+    if (!find_stop()) {
       stop_.flush(text_);
     }
   }
@@ -130,6 +139,11 @@ bool Dispatcher::post() {
   messages_.publish();
   sleeper_.wake();
   return true;
+}
+
+void Dispatcher::await_delivery(std::uint64_t most_behind) {
+  worker_sleeper_.sleep_until(
+      [this, most_behind] { return messages_.num_pending() <= most_behind; });
 }
 
 void Dispatcher::run() {

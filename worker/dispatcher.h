@@ -77,6 +77,7 @@ struct OutputStream {
   bool include_stop = false;
   bool skip_special = true;
   std::int32_t num_prompt_tokens = 0;
+  std::int32_t min_tokens = 0;  // a stop string that these complete does not end the answer
 };
 
 /// Turns tokens into text on a thread of its own: detokenizes, finds stop strings, and calls the listeners.
@@ -111,6 +112,8 @@ class Dispatcher {
   }
   /// Hands the message over. False, and nothing happens, where there is none or an empty one.
   bool post();
+  /// Waits until all messages but the last `most_behind` were delivered: what they met has been told to the worker by then.
+  void await_delivery(std::uint64_t most_behind);
 
  private:
   static constexpr std::size_t kMaxBehind = 8;

@@ -34,6 +34,7 @@ class LocalServiceImpl final : public LocalService {
     const LanguageModelOptions model_options = language_model_options(options, device_->is_cuda());
     LoadedLanguageModel model = load_language_model(*device_, files, model_options, progress);
     max_length_ = model.max_length;
+    num_rows_ = model_options.max_lanes;
     description_ = {device_->name(),
                     std::string(name_of(model_options.dtype)),
                     model.gemm,
@@ -73,7 +74,8 @@ class LocalServiceImpl final : public LocalService {
                       .stop = sampling.stop,
                       .include_stop = sampling.include_stop_in_output,
                       .skip_special = sampling.skip_special_tokens,
-                      .num_prompt_tokens = static_cast<std::int32_t>(request.prompt.size())});
+                      .num_prompt_tokens = static_cast<std::int32_t>(request.prompt.size()),
+                      .min_tokens = sampling.min_tokens});
     worker_->submit(id, std::move(request));
     return {id, std::nullopt};
   }
@@ -124,10 +126,10 @@ class LocalServiceImpl final : public LocalService {
     if (!worker_->healthy()) {
       return RequestError{RequestError::Kind::kUnavailable, "the device has failed", ""};
     }
-    const std::int64_t capacity = options_.max_waiting + std::int64_t{0};
-    if (worker_->metrics().num_waiting.value() >= capacity) {
+    // What is submitted counts at once, not when the worker has read it: a burst comes within one step.
+    if (worker_->num_unfinished() >= num_rows_ + options_.max_waiting) {
       return RequestError{RequestError::Kind::kOverloaded,
-                          fmt::format("{} requests are waiting already", capacity), ""};
+                          fmt::format("{} requests are waiting already", options_.max_waiting), ""};
     }
     if (request.prompt.empty()) {
       return invalid("prompt", "the prompt has no tokens; it must have at least one");
@@ -174,6 +176,7 @@ class LocalServiceImpl final : public LocalService {
   WorkerOptions options_;
   std::int32_t vocab_size_;
   std::int32_t max_length_ = 0;
+  std::int64_t num_rows_ = 0;
   ServiceDescription description_;
   std::atomic<std::uint64_t> next_id_{1};
   std::atomic<bool> draining_{false};

@@ -91,9 +91,13 @@ void GraphRecorder::name_buckets(const BucketTable& buckets) {
     const GraphBucket& bucket = buckets[index];
     Bucket& named = buckets_.emplace_back();
     named.walk = static_cast<WalkId>(bucket.walk);
-    named.name = fmt::format(
-        "{}{}", bucket.num_lanes,
-        bucket.key == LanguageModelNames::kDecodeWithLogprobs.number() ? "/logprobs" : "");
+    named.name = fmt::format("{}", bucket.num_lanes);
+    if (buckets.kind(index) == BucketKind::kPacked) {
+      named.name += fmt::format("/{}-tokens", bucket.num_tokens);
+    }
+    if (bucket.key == LanguageModelNames::kWithLogprobs.number()) {
+      named.name += "/logprobs";
+    }
   }
 }
 
@@ -161,6 +165,9 @@ ServiceMetrics WorkerMetrics::snapshot() const {
   result.generation_tokens = count(generation_tokens);
   for (std::size_t reason = 0; reason < finished.size(); ++reason) {
     result.finished[reason] = count(finished[reason]);
+  }
+  for (std::size_t kind = 0; kind < speculative_rows.size(); ++kind) {
+    result.speculative_rows[kind] = count(speculative_rows[kind]);
   }
   for (std::size_t reason = 0; reason < wasted_row_steps.size(); ++reason) {
     result.wasted_row_steps[reason] = count(wasted_row_steps[reason]);

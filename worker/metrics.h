@@ -90,8 +90,9 @@ class WorkerMetrics {
   Gauge prefix_cache_queries;  // tokens
   Gauge prefix_cache_hits;     // tokens
   Gauge generation_tokens;
-  std::array<Gauge, 4> finished;                         // by FinishReason
-  std::array<Gauge, kNumWasteReasons> wasted_row_steps;  // by WasteReason
+  std::array<Gauge, 4> finished;                            // by FinishReason
+  std::array<Gauge, kNumWasteReasons> wasted_row_steps;     // by WasteReason
+  std::array<Gauge, kNumSpeculativeRows> speculative_rows;  // by SpeculativeRow
   HistogramRecorder time_to_first_token;
   HistogramRecorder inter_token_latency;
   HistogramRecorder e2e_latency;
@@ -105,6 +106,9 @@ class WorkerMetrics {
 
   [[nodiscard]] Gauge& wasted(WasteReason reason) {
     return wasted_row_steps[static_cast<std::size_t>(reason)];
+  }
+  [[nodiscard]] Gauge& speculative(SpeculativeRow kind) {
+    return speculative_rows[static_cast<std::size_t>(kind)];
   }
   /// A turn of the worker's loop.
   void observe_step(const StepClock::Seconds& seconds);

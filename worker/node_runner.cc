@@ -2,6 +2,8 @@
 
 #include "worker/node_runner.h"
 
+#include "tensor/error.h"
+
 #include <algorithm>
 #include <limits>
 #include <tuple>
@@ -9,8 +11,21 @@
 
 namespace rigel {
 
-NodeRunner::NodeRunner(WalkContext& context, NodeId node, std::unique_ptr<Engine> engine)
-    : context_(context), node_(node), engine_(std::move(engine)) {
+NodeRunner::NodeRunner(WalkContext& context, NodeId node, std::unique_ptr<Engine> engine,
+                       std::int32_t max_step_tokens)
+    : context_(context),
+      node_(node),
+      engine_(std::move(engine)),
+      has_token_rows_(dynamic_cast<const ArNodeSubmodule*>(&engine_->submodule()) != nullptr),
+      max_step_tokens_(max_step_tokens),
+      rows_(static_cast<std::size_t>(context.table.num_rows())),
+      parked_(context.table.num_rows()) {
+  RIGEL_CHECK(!has_token_rows_ || max_step_tokens > 0,
+              "a node with rows of tokens runs {} tokens a step", max_step_tokens);
+  NodeResources& resources = engine_->resources();
+  for (std::size_t index = 0; index < resources.size() && kv_cache_ == nullptr; ++index) {
+    kv_cache_ = dynamic_cast<KvCache*>(&resources[index]);
+  }
   for (std::size_t index = 0; index < context.program.streams.size(); ++index) {
     if (context.program.streams[index].consumer == node) {
       streams_.push_back(static_cast<walk::StreamId>(index));
@@ -19,15 +34,41 @@ NodeRunner::NodeRunner(WalkContext& context, NodeId node, std::unique_ptr<Engine
   }
 }
 
+NodeRow& NodeRunner::row_of(RequestHandle handle) {
+  NodeRow& row = rows_.at(static_cast<std::size_t>(handle.row));
+  RIGEL_CHECK(row.handle == handle, "row {} belongs to another request", handle.row);
+  return row;
+}
+
+void NodeRunner::open(const RequestInfo& info) {
+  NodeRow& row = rows_.at(static_cast<std::size_t>(info.handle.row));
+  row = {.handle = info.handle, .info = info, .number = ++num_opened_};
+  engine_->add_request(row.info);
+}
+
+void NodeRunner::remove(RequestHandle handle) {
+  engine_->remove_request(handle);
+  NodeRow& row = row_of(handle);
+  std::erase(resident_, &row);
+  parked_.erase(handle.row);
+  row = {};
+}
+
 bool NodeRunner::build(WalkId walk, const NodeStep* in_front, NodeStep& step) {
   step.clear();
   step.node = {walk, node_};
   step.batch.walk = walk;
+  resume();
   find_waiting(step.node);
   if (in_front != nullptr && in_front->node.walk == walk && find_target(*in_front)) {
     add_continuing(*in_front, step);
   }
-  add_waiting(step);
+  if (step.lanes.empty() && (takes_rows(walk) || anybody_brings_tokens())) {
+    add_parts(step);
+  }
+  if (step.rows.empty() && !takes_rows(walk)) {
+    add_waiting(step);
+  }
   if (!step.batch.empty()) {
     prepare(step);
   }
@@ -36,7 +77,7 @@ bool NodeRunner::build(WalkId walk, const NodeStep* in_front, NodeStep& step) {
 
 /// Rows that are ready; the order in which they last ran is that in which they have waited.
 void NodeRunner::find_waiting(WalkNode node) {
-  context_.walks.ready_nodes(nullptr, node, std::nullopt, ready_);
+  context_.walks.ready_nodes(&parked_, node, std::nullopt, ready_);
   waiting_.assign(ready_.handles.begin(), ready_.handles.end());
   std::ranges::stable_sort(
       waiting_, {}, [this](RequestHandle handle) { return context_.steps.last_touch(handle.row); });
@@ -50,7 +91,7 @@ std::int32_t NodeRunner::max_lanes(WalkId walk) const {
 void NodeRunner::show_counters(WalkId walk, std::span<const RequestHandle> handles) {
   infos_.clear();
   for (const RequestHandle handle : handles) {
-    infos_.push_back(&context_.table.find(handle)->info);
+    infos_.push_back(&info_of(handle));
   }
   context_.walks.update_loop_counters(walk, handles, infos_);
 }
@@ -69,7 +110,17 @@ bool NodeRunner::takes(WalkId walk, SignalId input) const {
 }
 
 CgKey NodeRunner::group_of(WalkId walk, RequestHandle handle, const InputMetadata& metadata) {
-  return engine_->capture_group(walk, context_.table.find(handle)->info, metadata);
+  return engine_->capture_group(walk, info_of(handle), metadata);
+}
+
+/// Where the chunks of streams that wait at the node stand.
+void NodeRunner::add_chunk_info(WalkId walk, RequestHandle handle, InputMetadata& metadata) {
+  for (const walk::StreamId id : streams_) {
+    const SignalId input = context_.program.streams[static_cast<std::size_t>(id)].input;
+    if (takes(walk, input)) {
+      metadata.stream_chunks.emplace_back(input, context_.current_chunk(handle, id));
+    }
+  }
 }
 
 void NodeRunner::add_waiting(NodeStep& step) {
@@ -86,14 +137,10 @@ void NodeRunner::add_waiting(NodeStep& step) {
   for (std::size_t index = 0; index < waiting_.size() && step.batch.size() < cap; ++index) {
     const RequestHandle handle = waiting_[index];
     InputMetadata& metadata = metadata_[index];
-    for (const walk::StreamId id : streams_) {
-      const SignalId input = context_.program.streams[static_cast<std::size_t>(id)].input;
-      if (takes(step.node.walk, input)) {
-        metadata.stream_chunks.emplace_back(input, context_.current_chunk(handle, id));
-      }
-    }
+    add_chunk_info(step.node.walk, handle, metadata);
     const CgKey own = group_of(step.node.walk, handle, metadata);
-    if (group && own != *group) {
+    NodeRow& row = row_of(handle);
+    if ((group && own != *group) || row.brings_tokens() || !begin(row)) {
       continue;
     }
     group = own;
@@ -108,8 +155,11 @@ void NodeRunner::add_waiting(NodeStep& step) {
 void NodeRunner::add_lane(NodeStep& step, RequestHandle handle, InputMetadata metadata,
                           const SignalMap& signals) {
   const bool ends_streams = has_finite_streams_ && context_.streams.ends(handle, node_).node;
+  RequestInfo& info = info_of(handle);
+  info.walk = step.node.walk;
+  info.partition = context_.program.walk(step.node.walk).partition;
   step.batch.add(
-      handle, context_.table.find(handle)->info, std::move(metadata),
+      handle, info, std::move(metadata),
       LaneSource{
           .walk = step.node.walk, .signals = &signals, .is_final_stream_chunk = ends_streams});
   step.lanes.push_back({handle, ends_streams});
@@ -161,15 +211,9 @@ AdmitOutcome NodeRunner::launch(NodeStep& step) {
   if (step.speculation) {
     context_.walks.commit(*step.speculation, step.dropped, step.offers, returned_);
     step.speculation.reset();
-    for (std::uint32_t index = 0; index < step.offers.size(); ++index) {
-      if (std::ranges::find(continuing_.accepted_offers, index) ==
-          continuing_.accepted_offers.end()) {
-        returned_.push_back(index);
-      }
-    }
-    std::ranges::sort(returned_);
-    return_offers(returned_, step);
+    settle_offers(step);
   }
+  after_launch(step);
   step.outputs.resize(step.lanes.size());
   for (std::size_t index = 0; index < step.lanes.size(); ++index) {
     if (SignalMap* given = engine_->request_outputs().find(step.lanes[index].handle)) {

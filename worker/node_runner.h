@@ -1,7 +1,9 @@
 #pragma once
 
 #include "engine/engine.h"
+#include "worker/node_row.h"
 #include "worker/node_step.h"
+#include "worker/page_policy.h"
 #include "worker/spec_rows.h"
 #include "worker/walk_context.h"
 
@@ -9,6 +11,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace rigel {
@@ -17,11 +20,23 @@ namespace rigel {
 ///
 /// A step has rows of one walk and one capture group, up to the node's largest batch: first those that continue from the step
 /// in front one step ahead of its values, then those that wait, least recently run first. Waiting rows take room from
-/// continuing ones, and end a chain of another capture group. Thread: worker.
+/// continuing ones, and end a chain of another capture group. A node's KV cache is shared out as page_policy.h says.
+///
+/// Where rows are token sequences (an ArNodeSubmodule), what a request brings is prepared once and run in parts under a budget of
+/// tokens a step, shared max-min fairly; such steps have nobody who decodes. Thread: worker.
 class NodeRunner {
  public:
-  /// `context` outlives it.
-  NodeRunner(WalkContext& context, NodeId node, std::unique_ptr<Engine> engine);
+  /// `context` outlives it. `max_step_tokens`: of a node whose rows are token sequences; longer ones run part by part.
+  NodeRunner(WalkContext& context, NodeId node, std::unique_ptr<Engine> engine,
+             std::int32_t max_step_tokens);
+
+  /// A request comes to the node; `info` is copied.
+  void open(const RequestInfo& info);
+  void remove(RequestHandle handle);
+  /// Its facts as this node sees them. Requires that it is open.
+  [[nodiscard]] RequestInfo& info_of(RequestHandle handle) { return row_of(handle).info; }
+  /// The node has sampled tokens for it, which the host knows now.
+  void add_sampled(RequestHandle handle, std::span<const std::int32_t> tokens);
 
   /// Whether rows of a step in flight could go on here.
   [[nodiscard]] bool follows(const NodeStep& in_front);
@@ -34,6 +49,20 @@ class NodeRunner {
   /// Enqueues the step and takes its outputs. A refusal launches nothing and leaves the step to put_back. Throws what the engine
   /// throws; the step's requests have then failed.
   [[nodiscard]] AdmitOutcome launch(NodeStep& step);
+  /// The step was refused for want of pages, and nothing is in flight: the newest request that has some loses them, to the host or
+  /// for good. False: nobody else has any. Requests that could not go on afterwards are in step.failed.
+  [[nodiscard]] bool make_room(NodeStep& step);
+  /// Whether the request waits for nothing but pages here.
+  [[nodiscard]] bool waits_for_pages(RequestHandle handle) {
+    const NodeRow& row = row_of(handle);
+    return parked_.contains(handle.row) ||
+           (row.phase == NodeRow::Phase::kWaiting && row.has_current);
+  }
+  /// Requests that lost their pages: how often, and to the host of those.
+  [[nodiscard]] std::uint64_t num_preemptions() const { return num_preemptions_; }
+  [[nodiscard]] std::uint64_t num_offloads() const { return num_offloads_; }
+  /// The request's lane of a step in flight is for nothing: chunks that it took go back to their streams.
+  void give_back_chunks(NodeStep& step, RequestHandle handle);
 
   [[nodiscard]] Engine& engine() { return *engine_; }
 
@@ -42,12 +71,25 @@ class NodeRunner {
   void find_waiting(WalkNode node);
   void add_continuing(const NodeStep& in_front, NodeStep& step);
   void offer_chunks(const NodeStep& in_front, NodeStep& step);
-  void return_offers(std::span<const std::uint32_t> indices, NodeStep& step);
+  void return_offer(NodeStep& step, std::size_t index);
+  void settle_offers(NodeStep& step);
   void snapshot_continuing(const NodeStep& step);
   [[nodiscard]] bool must_yield(WalkId walk, CgKey group);
-  [[nodiscard]] bool lacks_a_value(const SignalMap& given) const;
+  [[nodiscard]] bool lacks_a_value(const NodeStep& in_front, const SignalMap& given) const;
   void fill_continuing_row(const SignalMap& given, RequestHandle handle, const NodeStep& step);
   void add_waiting(NodeStep& step);
+  [[nodiscard]] NodeRow& row_of(RequestHandle handle);
+  /// Whether rows of this walk are given, and not just the token sampled last.
+  [[nodiscard]] bool takes_rows(WalkId walk) const;
+  [[nodiscard]] bool anybody_brings_tokens();
+  void add_parts(NodeStep& step);
+  [[nodiscard]] bool bring_tokens(NodeStep& step, NodeRow& row, const InputMetadata& metadata);
+  void add_part(NodeStep& step, NodeRow& row, std::int32_t count, InputMetadata metadata);
+  void after_launch(NodeStep& step);
+  void resume();
+  [[nodiscard]] bool begin(NodeRow& row);
+  [[nodiscard]] static PageHolder holder_of(const NodeRow* row);
+  void add_chunk_info(WalkId walk, RequestHandle handle, InputMetadata& metadata);
   void add_lane(NodeStep& step, RequestHandle handle, InputMetadata metadata,
                 const SignalMap& signals);
   void prepare(NodeStep& step);
@@ -63,6 +105,15 @@ class NodeRunner {
   std::unique_ptr<Engine> engine_;
   std::vector<walk::StreamId> streams_;  // into the node
   bool has_finite_streams_ = false;
+  bool has_token_rows_ = false;
+  std::int32_t max_step_tokens_;
+  std::vector<NodeRow> rows_;  // by row
+  std::uint64_t num_opened_ = 0;
+  KvCache* kv_cache_ = nullptr;     // null: the node keeps none
+  std::vector<NodeRow*> resident_;  // that have begun, in that order
+  RowSet parked_;                   // of those: that wait for their pages
+  std::uint64_t num_preemptions_ = 0;
+  std::uint64_t num_offloads_ = 0;
 
   // Scratch of build.
   std::vector<SpeculationTarget> targets_;
@@ -77,6 +128,9 @@ class NodeRunner {
   std::vector<RequestInfo*> infos_;
   std::vector<const RequestInfo*> const_infos_;
   std::vector<std::uint32_t> returned_;
+  std::vector<std::pair<NodeRow*, InputMetadata*>> parts_;  // rows that bring tokens
+  std::vector<std::int32_t> needs_;
+  std::vector<std::int32_t> grants_;
 };
 
 }  // namespace rigel

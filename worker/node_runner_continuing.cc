@@ -3,7 +3,6 @@
 #include "worker/node_runner.h"
 
 #include <algorithm>
-#include <numeric>
 #include <utility>
 
 namespace rigel {
@@ -14,6 +13,9 @@ bool NodeRunner::follows(const NodeStep& in_front) {
 
 bool NodeRunner::find_target(const NodeStep& in_front) {
   target_ = nullptr;
+  if (takes_rows(in_front.node.walk)) {
+    return false;  // whose length is not known before they are there
+  }
   for (const RequestHandle handle : in_front.batch.handles()) {
     context_.walks.targets(in_front.node, handle, targets_);
     const auto found = std::ranges::find(targets_, node_, &SpeculationTarget::node);
@@ -53,7 +55,8 @@ void NodeRunner::add_continuing(const NodeStep& in_front, NodeStep& step) {
   for (std::size_t index = 0; index < continuing_.handles.size(); ++index) {
     const RequestHandle handle = continuing_.handles[index];
     const SignalMap& given = in_front.outputs[continuing_.lanes[index]];
-    if (lacks_a_value(given) || group_of(step.node.walk, handle, metadata_[index]) != group) {
+    if (lacks_a_value(in_front, given) ||
+        group_of(step.node.walk, handle, metadata_[index]) != group) {
       step.dropped.push_back(handle);
       continue;
     }
@@ -75,26 +78,35 @@ void NodeRunner::snapshot_continuing(const NodeStep& step) {
     const StreamOffer& offer = step.offers[accepted];
     const auto row = std::ranges::find(continuing_.handles, offer.handle);
     metadata_[static_cast<std::size_t>(row - continuing_.handles.begin())]
-        .stream_chunks.emplace_back(offer.input, step.offered[accepted].info);
+        .stream_chunks.emplace_back(offer.input, step.offered[accepted].chunk.info);
   }
 }
 
-/// Whether somebody of another capture group waits: then the chain of this one has had its turn.
+/// Whether somebody waits who cannot join: of another capture group, or with tokens to bring. Then the chain of this one has had its turn.
 bool NodeRunner::must_yield(WalkId walk, CgKey group) {
+  if (anybody_brings_tokens()) {
+    return true;
+  }
   show_counters(walk, waiting_);
   return std::ranges::any_of(waiting_, [&](RequestHandle handle) {
-    const InputMetadata metadata{.loop_counters = context_.table.find(handle)->info.loop_counters,
-                                 .stream_chunks = {}};
+    InputMetadata metadata{.loop_counters = info_of(handle).loop_counters, .stream_chunks = {}};
+    add_chunk_info(walk, handle, metadata);
     return group_of(walk, handle, metadata) != group;
   });
 }
 
 /// Whether the step in front gave outputs by request, but not all that this node takes.
-bool NodeRunner::lacks_a_value(const SignalMap& given) const {
-  return !given.empty() &&
-         std::ranges::any_of(target_->consumed, [&](const walk::ConsumedEdge& edge) {
-           return given.find(edge.signal) == nullptr;
-         });
+bool NodeRunner::lacks_a_value(const NodeStep& in_front, const SignalMap& given) const {
+  if (given.empty()) {
+    return false;
+  }
+  const std::span<const SignalId> on_device =
+      in_front.node.node == node_ ? engine_->submodule().device_loopback_signals(in_front.node.walk)
+                                  : std::span<const SignalId>();
+  return std::ranges::any_of(target_->consumed, [&](const walk::ConsumedEdge& edge) {
+    return given.find(edge.signal) == nullptr &&
+           std::ranges::find(on_device, edge.signal) == on_device.end();
+  });
 }
 
 /// What a row has beside the template: inputs that stay as they are, tensors of the step in front, a chunk.
@@ -102,7 +114,9 @@ void NodeRunner::fill_continuing_row(const SignalMap& given, RequestHandle handl
                                      const NodeStep& step) {
   const walk::CompiledWalk& walk = context_.program.walk(step.node.walk);
   const int num_inputs = walk.nodes[*walk.find(node_)].num_inputs();
-  if (given.empty() && num_inputs == std::ssize(target_->consumed)) {
+  const bool has_uniform_row =
+      engine_->submodule().uniform_row_inputs(step.node.walk) != nullptr && streams_.empty();
+  if (has_uniform_row || (given.empty() && num_inputs == std::ssize(target_->consumed))) {
     return;
   }
   SignalMap& row = deferred_.row_mut(handle);
@@ -113,7 +127,7 @@ void NodeRunner::fill_continuing_row(const SignalMap& given, RequestHandle handl
   }
   for (const std::uint32_t accepted : continuing_.accepted_offers) {
     if (step.offers[accepted].handle == handle) {
-      row.assign(step.offers[accepted].input, step.offered[accepted].tensors);
+      row.assign(step.offers[accepted].input, step.offered[accepted].chunk.tensors());
     }
   }
 }
@@ -129,20 +143,37 @@ void NodeRunner::offer_chunks(const NodeStep& in_front, NodeStep& step) {
           context_.streams.pop_chunk(handle, id, context_.stream, context_.allocator);
       const walk::Stream& stream = context_.program.streams[static_cast<std::size_t>(id)];
       step.offers.push_back({handle, stream.input, chunk.tensors()});
-      step.offered.push_back({id, chunk.info, chunk.tensors()});
+      step.offered.push_back({handle, id, std::move(chunk)});
     }
   }
 }
 
-void NodeRunner::return_offers(std::span<const std::uint32_t> indices, NodeStep& step) {
-  for (const std::uint32_t index : indices) {
-    const OfferedChunk& offered = step.offered[index];
-    StreamChunk chunk{.items = {}, .info = offered.info};
-    if (!offered.tensors.empty()) {
-      chunk.items = offered.tensors.front();
+void NodeRunner::return_offer(NodeStep& step, std::size_t index) {
+  OfferedChunk& offered = step.offered[index];
+  context_.streams.give_back(offered.handle, offered.stream, std::move(offered.chunk));
+}
+
+/// The speculation is committed, and `returned_` says whose offers came back of it: what was accepted otherwise is taken.
+void NodeRunner::settle_offers(NodeStep& step) {
+  const auto is_among = [](const std::vector<std::uint32_t>& indices, std::size_t index) {
+    return std::ranges::find(indices, index) != indices.end();
+  };
+  for (std::size_t index = 0; index < step.offered.size(); ++index) {
+    if (is_among(continuing_.accepted_offers, index) && !is_among(returned_, index)) {
+      step.taken.push_back(std::move(step.offered[index]));
+    } else {
+      return_offer(step, index);
     }
-    context_.streams.give_back(step.offers[index].handle, offered.stream, std::move(chunk));
   }
+}
+
+void NodeRunner::give_back_chunks(NodeStep& step, RequestHandle handle) {
+  for (OfferedChunk& taken : step.taken) {
+    if (taken.handle == handle) {
+      context_.streams.give_back(handle, taken.stream, std::move(taken.chunk));
+    }
+  }
+  std::erase_if(step.taken, [handle](const OfferedChunk& taken) { return taken.handle == handle; });
 }
 
 /// Nobody continues after all.
@@ -152,9 +183,9 @@ void NodeRunner::settle_without(NodeStep& step) {
   }
   context_.walks.abandon(*step.speculation, step.offers, returned_);
   step.speculation.reset();
-  returned_.resize(step.offers.size());
-  std::iota(returned_.begin(), returned_.end(), 0U);
-  return_offers(returned_, step);
+  for (std::size_t index = 0; index < step.offered.size(); ++index) {
+    return_offer(step, index);
+  }
   step.offers.clear();
   step.offered.clear();
   step.dropped.clear();

@@ -6,22 +6,31 @@
 #include "worker/walk_columns.h"
 
 #include <cstddef>
+#include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 namespace rigel {
 
-/// A chunk that a step ahead may take along, as long as the step is not settled.
+/// A chunk that a step ahead may take along, or has taken.
 struct OfferedChunk {
+  RequestHandle handle;
   walk::StreamId stream{};
-  StreamChunkInfo info;
-  TensorList tensors;  // the same as the offer's, which the runtime takes
+  StreamChunk chunk;  // the same tensors as the offer's, which the runtime takes
 };
 
 /// A lane of a node's step. The request may have ended before the step completes.
 struct NodeLane {
   RequestHandle handle;
   bool ends_streams = false;  // takes the last chunk of all streams into the node
+  bool ends_row = true;       // false: a part of a row, which goes on with another step
+};
+
+/// A request that cannot run at all.
+struct NodeFailure {
+  RequestHandle handle;
+  std::string message;
 };
 
 /// A step of one node of a composite model, from its schedule to its completion. Reused.
@@ -33,6 +42,12 @@ struct NodeStep {
   std::vector<SignalMap> outputs;  // by lane, from the launch on; values come in stream order
   std::vector<RequestHandle>
       idle;  // declined the step although it ends their streams: nothing is left to compute
+
+  /// Chunks that lanes took ahead of their turn: a lane that turns out to have run for nothing gives its own back.
+  std::vector<OfferedChunk> taken;
+
+  std::vector<std::shared_ptr<const NodeInputs>> rows;  // what lanes are cut from
+  std::vector<NodeFailure> failed;                      // while the step was built
 
   // Until the step is launched or put back.
   std::size_t num_continuing = 0;
@@ -46,6 +61,9 @@ struct NodeStep {
     lanes.clear();
     outputs.clear();
     idle.clear();
+    taken.clear();
+    rows.clear();
+    failed.clear();
     num_continuing = 0;
     dropped.clear();
     offers.clear();

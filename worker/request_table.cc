@@ -2,13 +2,26 @@
 
 #include "tensor/error.h"
 
+#include <utility>
+
 namespace rigel {
 
 RequestState& RequestTable::accept(std::unique_ptr<RequestState> request) {
   const RequestId id = request->id;
-  const auto [entry, is_new] = by_id_.emplace(id, std::move(request));
-  RIGEL_CHECK(is_new, "request {} was accepted already", static_cast<std::uint64_t>(id));
-  return *entry->second;
+  RIGEL_CHECK(!by_id_.contains(id), "request {} was accepted already",
+              static_cast<std::uint64_t>(id));
+  if (free_.empty()) {
+    RequestState* const block =
+        blocks_.emplace_back(std::make_unique<RequestState[]>(kBlockSize)).get();
+    for (std::size_t index = kBlockSize; index-- > 0;) {
+      free_.push_back(&block[index]);
+    }
+  }
+  RequestState& place = *free_.back();
+  by_id_.emplace(id, &place);
+  free_.pop_back();
+  place = std::move(*request);
+  return place;
 }
 
 void RequestTable::assign_row(RequestState& request) {
@@ -24,11 +37,13 @@ void RequestTable::release(RequestState& request, Epoch last_touch) {
     rows_.close(handle, last_touch);
   }
   by_id_.erase(request.id);
+  request = RequestState();
+  free_.push_back(&request);
 }
 
 RequestState* RequestTable::find(RequestId id) const {
   const auto entry = by_id_.find(id);
-  return entry == by_id_.end() ? nullptr : entry->second.get();
+  return entry == by_id_.end() ? nullptr : entry->second;
 }
 
 }  // namespace rigel

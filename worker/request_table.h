@@ -30,13 +30,14 @@ struct alignas(64) RequestState {
     kOffloaded,  // has a row, its pages are on the host; goes on when there is room
   };
 
-  // What every decode step touches stands together, in one cache line.
+  // What every decode step touches stands together, in one cache line and the first of `info`.
   RequestId id{};
   Clock::time_point last_token;
   std::int32_t num_computed = 0;  // tokens whose keys and values were launched
   std::int32_t num_pending = 0;   // tokens that steps in flight sample for it
   Phase phase = Phase::kWaiting;
   std::uint8_t num_newest = 0;
+  bool wants_logprobs = false;           // info.sampling says how many
   std::array<std::int32_t, 8> newest{};  // tokens on their way to `tokens`
   std::int32_t num_cached_tokens = 0;    // of the prompt, when the request was admitted
   RequestInfo info;
@@ -64,6 +65,8 @@ struct alignas(64) RequestState {
     newest[num_newest++] = token;
     if (num_newest == newest.size()) {
       settle_tokens();
+    } else if (num_newest + 1U == newest.size()) {
+      __builtin_prefetch(tokens.data() + tokens.size(), /*rw=*/1);
     }
   }
   /// Puts the newest tokens where the others are.
@@ -88,7 +91,7 @@ class RequestTable {
   explicit RequestTable(std::int32_t num_rows)
       : rows_(num_rows), owners_(static_cast<std::size_t>(num_rows), nullptr) {}
 
-  /// Takes a request in; it waits for a row.
+  /// Takes a request in; it waits for a row. It stays where it is put until it is released.
   RequestState& accept(std::unique_ptr<RequestState> request);
   /// Gives a row to a waiting request. Requires has_free_row().
   void assign_row(RequestState& request);
@@ -105,10 +108,11 @@ class RequestTable {
   [[nodiscard]] RequestState* find(RequestHandle handle) const {
     return rows_.is_open(handle) ? owners_[static_cast<std::size_t>(handle.row)] : nullptr;
   }
+  [[nodiscard]] bool contains(RequestHandle handle) const { return rows_.is_open(handle); }
   /// For a sweep over many rows, whose requests lie anywhere: has those behind `index` on their way from memory, the line that
   /// every decode step touches and the facts behind it.
   void prefetch_beyond(std::span<const RequestHandle> handles, std::size_t index) const {
-    constexpr std::size_t kAhead = 6;
+    constexpr std::size_t kAhead = 12;
     if (index + kAhead >= handles.size()) {
       return;
     }
@@ -123,7 +127,13 @@ class RequestTable {
   [[nodiscard]] std::int32_t num_rows() const { return rows_.queue().size(); }
 
  private:
-  std::unordered_map<RequestId, std::unique_ptr<RequestState>> by_id_;
+  static constexpr std::size_t kBlockSize = 64;
+
+  // Requests lie side by side, whatever else their acceptance allocates: a sweep over many then finds them in few pages, and
+  // not all in the same few sets of a cache.
+  std::vector<std::unique_ptr<RequestState[]>> blocks_;
+  std::vector<RequestState*> free_;
+  std::unordered_map<RequestId, RequestState*> by_id_;
   lifetime::Rows<> rows_;
   std::vector<RequestState*> owners_;  // by row
 };

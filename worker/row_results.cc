@@ -31,13 +31,17 @@ void append_top(const ConstHostView& ids, const ConstHostView& values, std::int6
 
 void append_logprobs(const HostRows& rows, std::size_t row, std::int32_t token, int num_top,
                      std::vector<TokenLogprob>& out) {
-  out.push_back({token, rows.find(Names::kChosenLogprob).span<float>()[row]});
+  const ConstHostView chosen = rows.find(Names::kChosenLogprob);
+  RIGEL_CHECK(chosen.defined(), "{} rows came without log-probabilities", rows.handles.size());
+  out.push_back({token, chosen.span<float>()[row]});
   append_top(rows.find(Names::kTopIds), rows.find(Names::kTopLogprobs),
              static_cast<std::int64_t>(row), num_top, out);
 }
 
 void append_scores(const HostRows& rows, const ScoredChunk& chunk, PromptScores& scores) {
-  const auto chosen = rows.find(Names::kScoreLogprob).span<float>();
+  const ConstHostView scores_of_rows = rows.find(Names::kScoreLogprob);
+  RIGEL_CHECK(scores_of_rows.defined(), "{} rows came without scores", chunk.num_rows);
+  const auto chosen = scores_of_rows.span<float>();
   for (std::int64_t offset = 0; offset < chunk.num_rows; ++offset) {
     const std::int64_t row = chunk.first_row + offset;
     if (!chunk.ends_prompt || offset + 1 < chunk.num_rows) {

@@ -2,6 +2,7 @@
 
 #include "model/language_model_names.h"
 #include "tensor/error.h"
+#include "worker/page_policy.h"
 #include "worker/token_budget.h"
 
 #include <algorithm>
@@ -9,6 +10,17 @@
 namespace rigel {
 
 using Phase = RequestState::Phase;
+
+namespace {
+
+PageHolder holder_of(const RequestState* request) {
+  return {.handle = request->handle(),
+          .num_tokens = request->num_tokens(),
+          .is_active = request->phase == Phase::kRunning,
+          .grows = request->info.walk == LanguageModelNames::kPrefill};
+}
+
+}  // namespace
 
 Scheduler::Scheduler(RequestTable& table, const KvCache* kv_cache, const SchedulerConfig& config)
     : table_(table), kv_cache_(kv_cache), config_(config) {
@@ -26,33 +38,24 @@ void Scheduler::remove(RequestState& request) {
   std::erase(running_, &request);
 }
 
-std::int32_t Scheduler::pages_wanted(const RequestState& request) const {
-  const std::int32_t wanted = kv_cache_->config().pages_for(request.num_tokens()) + 1;
-  return std::min(wanted, kv_cache_->arena().capacity());
-}
-
 bool Scheduler::pages_suffice(const RequestState& request) const {
-  if (kv_cache_ == nullptr) {
-    return true;
-  }
-  std::int32_t promised = 0;
-  bool anybody_active = false;
-  for (const RequestState* other : running_) {
-    if (other->phase != Phase::kRunning) {
-      continue;
-    }
-    anybody_active = true;
-    if (other->info.walk == LanguageModelNames::kPrefill) {
-      promised += std::max(0, pages_wanted(*other) - kv_cache_->num_pages(other->handle()));
-    }
-  }
-  // Alone, a request has every page, now or when the steps in flight have completed.
-  return !anybody_active || kv_cache_->num_available() - promised >= pages_wanted(request);
+  return kv_cache_ == nullptr ||
+         rigel::pages_suffice(*kv_cache_, request.num_tokens(), running_, holder_of);
 }
 
 RequestState* Scheduler::next_to_resume() {
-  const auto next = std::ranges::find_if(running_, &Scheduler::waits_for_pages);
-  return next == running_.end() || !pages_suffice(**next) ? nullptr : *next;
+  RequestState* const next = first_waiting_for_pages();
+  return next == nullptr || !pages_suffice(*next) ? nullptr : next;
+}
+
+/// Asked in every turn, while somebody waits in few: no request is touched as long as nobody does.
+RequestState* Scheduler::first_waiting_for_pages() {
+  if (!may_wait_for_pages_) {
+    return nullptr;
+  }
+  const auto first = std::ranges::find_if(running_, &Scheduler::waits_for_pages);
+  may_wait_for_pages_ = first != running_.end();
+  return may_wait_for_pages_ ? *first : nullptr;
 }
 
 bool Scheduler::waits_for_pages(const RequestState* request) {
@@ -60,8 +63,7 @@ bool Scheduler::waits_for_pages(const RequestState* request) {
 }
 
 RequestState* Scheduler::admit_next() {
-  if (waiting_.empty() || !table_.has_free_row() ||
-      std::ranges::any_of(running_, &Scheduler::waits_for_pages) ||
+  if (waiting_.empty() || !table_.has_free_row() || first_waiting_for_pages() != nullptr ||
       !pages_suffice(*waiting_.front())) {
     return nullptr;
   }
@@ -96,19 +98,13 @@ std::span<const Scheduler::Share> Scheduler::share_prompts(std::span<const Reque
 }
 
 RequestState* Scheduler::newest_running() {
-  RequestState* newest = nullptr;
-  std::size_t num_active = 0;
-  for (RequestState* request : running_) {
-    if (request->phase == Phase::kRunning) {
-      newest = request;
-      ++num_active;
-    }
-  }
-  return num_active < 2 ? nullptr : newest;
+  const auto newest = newest_active(running_, holder_of);
+  return newest == running_.end() ? nullptr : *newest;
 }
 
 void Scheduler::preempt(RequestState& request) {
   request.phase = Phase::kPreempted;
+  may_wait_for_pages_ = true;
   request.num_computed = 0;
   request.whole_row.reset();
   if (request.info.num_generated == 0) {
@@ -119,6 +115,7 @@ void Scheduler::preempt(RequestState& request) {
 
 void Scheduler::park(RequestState& request) {
   request.phase = Phase::kOffloaded;
+  may_wait_for_pages_ = true;
   ++request.num_preemptions;
 }
 

@@ -56,8 +56,8 @@ class Scheduler {
 
  private:
   [[nodiscard]] static bool waits_for_pages(const RequestState* request);
+  [[nodiscard]] RequestState* first_waiting_for_pages();
   [[nodiscard]] bool pages_suffice(const RequestState& request) const;
-  [[nodiscard]] std::int32_t pages_wanted(const RequestState& request) const;
 
   RequestTable& table_;
   const KvCache* kv_cache_;
@@ -65,6 +65,7 @@ class Scheduler {
   std::deque<RequestState*> waiting_;
   std::vector<RequestState*> running_;  // in order of admission
   std::uint64_t num_admitted_ = 0;
+  bool may_wait_for_pages_ = false;  // false: none of `running_` does
 
   // Scratch of share_prompts.
   std::vector<Share> shares_;

@@ -40,8 +40,16 @@ struct Histogram {
 };
 
 /// Why a row-step's result was thrown away: what ended the request while the step was on its way.
-enum class WasteReason : std::uint8_t { kStopToken, kStopString, kLength };
-inline constexpr std::size_t kNumWasteReasons = 3;
+enum class WasteReason : std::uint8_t { kStopToken, kStopString, kLength, kCancelled, kError };
+inline constexpr std::size_t kNumWasteReasons = 5;
+
+/// What became of rows whose step was built one step ahead of the values that it goes on from.
+enum class SpeculativeRow : std::uint8_t {
+  kContinuing,  // goes on from the step in flight
+  kFresh,       // joined those that do
+  kDropped,     // would have gone on; the step was not launched
+};
+inline constexpr std::size_t kNumSpeculativeRows = 3;
 
 /// Replays of one captured step.
 struct GraphReplayCount {
@@ -72,10 +80,11 @@ struct ServiceMetrics {
   std::uint64_t num_offloads = 0;  // preemptions that kept the pages on the host
   std::uint64_t prompt_tokens = 0;
   std::uint64_t generation_tokens = 0;
-  std::uint64_t prefix_cache_queries = 0;                          // tokens
-  std::uint64_t prefix_cache_hits = 0;                             // tokens
-  std::array<std::uint64_t, 4> finished{};                         // by FinishReason
-  std::array<std::uint64_t, kNumWasteReasons> wasted_row_steps{};  // by WasteReason
+  std::uint64_t prefix_cache_queries = 0;                             // tokens
+  std::uint64_t prefix_cache_hits = 0;                                // tokens
+  std::array<std::uint64_t, 4> finished{};                            // by FinishReason
+  std::array<std::uint64_t, kNumWasteReasons> wasted_row_steps{};     // by WasteReason
+  std::array<std::uint64_t, kNumSpeculativeRows> speculative_rows{};  // by SpeculativeRow
   Histogram time_to_first_token_seconds;
   Histogram inter_token_latency_seconds;
   Histogram e2e_request_latency_seconds;

@@ -15,8 +15,10 @@ class SpscRing {
 
  public:
   // Thread: the one that fills.
-  [[nodiscard]] bool full() const {
-    return filled_.load(std::memory_order_relaxed) - read_.load(std::memory_order_seq_cst) >= N;
+  [[nodiscard]] bool full() const { return num_pending() >= N; }
+  /// Values that were handed over and not read yet.
+  [[nodiscard]] std::uint64_t num_pending() const {
+    return filled_.load(std::memory_order_relaxed) - read_.load(std::memory_order_seq_cst);
   }
   /// The value to be filled next. Requires !full().
   [[nodiscard]] T& back() { return slots_[filled_.load(std::memory_order_relaxed) % N]; }

@@ -61,6 +61,9 @@ void summarize(std::span<const StepSample> timed, StepCost& cost) {
       cost.phase_us[phase] += sample.seconds[phase] * 1e6 / static_cast<double>(count);
     }
   }
+  for (const StepSample& sample : middle) {
+    cost.idle_us += sample.idle_seconds * 1e6 / static_cast<double>(count);
+  }
   cost.host_us = mean_us(middle);
   cost.best_us = mean_us(std::span(samples).first(std::max<std::size_t>(1, samples.size() / 10)));
 }
@@ -87,6 +90,7 @@ StepCost measure_step(const StepBenchCase& what) {
                                      .max_tokens = std::max(kPrefillTokens, what.num_rows),
                                      .kv_cache_bytes = std::int64_t{1} << 46,
                                      .page_size = kPageSize,
+                                     .preplan = what.preplan,
                                      .decode_batch_sizes = sizes};
   LoadedLanguageModel model = load_language_model(*device, files, options, nullptr);
 
@@ -94,7 +98,8 @@ StepCost measure_step(const StepBenchCase& what) {
               what.num_counted);
   Dispatcher dispatcher(nullptr, [](RequestId, std::int32_t) {});
   Worker worker(std::move(model.engine), *model.kv_cache,
-                {.num_rows = what.num_rows,
+                {.one_step_ahead = what.one_step_ahead,
+                 .num_rows = what.num_rows,
                  .max_num_batched_tokens = options.max_tokens,
                  .max_length = max_length,
                  .eos_ids = {},

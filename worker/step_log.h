@@ -17,6 +17,8 @@ struct StepSample {
   std::size_t num_lanes = 0;  // of the step that was launched; 0: none was
   bool decodes_only = false;  // every lane was a decode lane
   StepClock::Seconds seconds{};
+  float idle_seconds =
+      0.0f;           // in turn: from the completion of the step in front to the end of this launch
   ThreadCosts costs;  // of the worker thread so far, this turn included
 };
 

@@ -113,6 +113,9 @@ class WalkRuntime {
   bool stop_loop_at(const LoopTime& time, WalkId walk);
   /// Hands the outputs on, marks the node done, and advances or ends the loops around it.
   void route(const RouteInput& step, RouteOutput& routed);
+  /// `land` and then `route` of a step whose values all stay on the device, in one pass over its lanes. Its stops come before.
+  void land_and_route(WalkNode node, std::span<const RequestHandle> handles,
+                      std::vector<std::uint32_t>& wasted, RouteOutput& routed);
   /// Writes the counters of the requests' loops into their infos.
   void update_loop_counters(WalkId walk, std::span<const RequestHandle> handles,
                             std::span<RequestInfo* const> infos) const;
@@ -211,10 +214,27 @@ class WalkRuntime {
   [[nodiscard]] Open& open_of(SpeculationId id);
   void undo_staged(Open& open, const Staged& staged, std::span<StreamOffer> offers,
                    std::vector<std::uint32_t>& returned);
+  [[nodiscard]] static bool fly_on(const WalkPasses::NodeRows& rows, const walk::CompiledWalk& walk,
+                                   const Open& open, std::size_t index);
   void fly(const WalkPasses::NodeRows& rows, const walk::CompiledWalk& walk, const Open& open,
            std::size_t index);
 
-  // Routing.
+  // Completion.
+  /// A node whose step is being completed: what the lanes have in common.
+  struct Completion {
+    const walk::CompiledWalk& walk;
+    std::uint16_t node;
+    walk::InputMask refilled;  // what a step of it consumes
+    /// The inputs that it feeds itself, where its step without tensors moves the loop on and nothing else.
+    std::optional<walk::InputMask> self_fed;
+    WalkPasses::NodeRows rows;
+  };
+  [[nodiscard]] Completion completion_of(WalkNode node) const;
+  /// False: the lane is wasted.
+  [[nodiscard]] bool land_lane(const Completion& step, RequestHandle handle);
+  void route_lane(const Completion& step, RequestHandle handle, const SignalMap* outputs,
+                  RouteOutput& routed);
+  [[nodiscard]] bool loop_on(const Completion& step, RequestHandle handle);
   void emit(const Cursor& cursor, bool is_here, const walk::Output& output,
             const TensorList& tensors, RouteOutput& routed);
   void finish_child(const Cursor& cursor, std::uint16_t scope, RouteOutput& routed);

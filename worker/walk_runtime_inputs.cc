@@ -202,49 +202,4 @@ void WalkRuntime::set_in_flight(WalkNode node, std::span<const RequestHandle> ha
   }
 }
 
-void WalkRuntime::land(WalkNode node, std::span<const RequestHandle> handles,
-                       std::vector<std::uint32_t>& wasted) {
-  wasted.clear();
-  const walk::CompiledWalk& walk = walk_of(node.walk);
-  const std::uint16_t index = node_of(walk, node.node);
-  const walk::CompiledNode& compiled = walk.nodes[index];
-  const InputMask consumed = compiled.refilled[walk.scopes[compiled.scope].depth];
-  const WalkPasses::NodeRows rows = passes_of(walk).rows_of(index, compiled.scope);
-  for (std::size_t lane = 0; lane < handles.size(); ++lane) {
-    const RequestHandle handle = handles[lane];
-    check_row(handle);
-    WalkPass& pass = rows.pass(handle.row);
-    if (pass.handle != handle) {
-      wasted.push_back(static_cast<std::uint32_t>(lane));
-      continue;
-    }
-    // Steps land in the order of their launch, so those of a walk that was left come first.
-    if (pass.num_left > 0 && pass.left_walk == static_cast<std::int16_t>(node.walk)) {
-      --pass.num_left;
-      if (pass.left_is_waste) {
-        wasted.push_back(static_cast<std::uint32_t>(lane));
-      }
-      continue;
-    }
-    RIGEL_CHECK(pass.walk == static_cast<std::int16_t>(walk.id), "row {} is not in walk {}",
-                handle.row, static_cast<int>(walk.id));
-    WalkNodeState& state = rows.node(handle.row);
-    RIGEL_CHECK(state.num_in_flight > 0, "row {} has no step in flight at node {}", handle.row,
-                static_cast<int>(node.node));
-    --state.num_in_flight;
-    if (state.num_discarded > 0) {
-      --state.num_discarded;
-      wasted.push_back(static_cast<std::uint32_t>(lane));
-      refresh_ready(cursor_of(walk, handle), index);
-      continue;
-    }
-    state.taken = false;
-    if (state.current_tensors == 0) {
-      state.current &= ~consumed;
-    } else {
-      release_current(cursor_of(walk, handle), index, consumed);
-    }
-  }
-}
-
 }  // namespace rigel

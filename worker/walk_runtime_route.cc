@@ -14,38 +14,12 @@ using walk::Target;
 
 namespace {
 
-const TensorList kNoTensors;
-
 std::int64_t num_elements_of(const TensorList& tensors) {
   std::int64_t num_elements = 0;
   for (const Tensor& tensor : tensors) {
     num_elements += tensor.num_elements();
   }
   return num_elements;
-}
-
-/// The inputs that a node feeds itself, where it is all that its loop repeats and everything else that it gives off leaves the
-/// walk: a step without tensors then moves the loop on, and nothing else.
-std::optional<InputMask> self_fed_inputs(const walk::CompiledWalk& walk, std::uint16_t node) {
-  const walk::CompiledNode& compiled = walk.nodes[node];
-  const walk::Scope& scope = walk.scopes[compiled.scope];
-  if (compiled.scope == 0 || scope.num_children != 1 || !scope.cells.empty() ||
-      scope.scopes.end - scope.scopes.begin != 1) {
-    return std::nullopt;
-  }
-  InputMask fed = 0;
-  for (std::uint16_t index = compiled.outputs.begin; index < compiled.outputs.end; ++index) {
-    const walk::Output& output = walk.outputs[index];
-    for (std::uint16_t at = output.targets.begin; at < output.targets.end; ++at) {
-      const Target& target = walk.targets[at];
-      if (target.kind == Target::Kind::kLoopBack && target.node == node) {
-        fed |= InputMask{1} << target.input;
-      } else if (target.kind == Target::Kind::kForward || target.kind == Target::Kind::kLoopBack) {
-        return std::nullopt;
-      }
-    }
-  }
-  return (fed & ~compiled.promoted[scope.depth]) == 0 ? std::optional(fed) : std::nullopt;
 }
 
 }  // namespace
@@ -98,55 +72,6 @@ bool WalkRuntime::stop_loop_at(const LoopTime& time, WalkId walk) {
   }
   state.stopping = true;
   return true;
-}
-
-void WalkRuntime::route(const RouteInput& step, RouteOutput& routed) {
-  routed.clear();
-  RIGEL_CHECK(step.outputs.empty() || step.outputs.size() == step.handles.size(),
-              "{} outputs for {} requests", step.outputs.size(), step.handles.size());
-  const walk::CompiledWalk& walk = walk_of(step.node.walk);
-  const std::uint16_t node = node_of(walk, step.node.node);
-  const walk::CompiledNode& compiled = walk.nodes[node];
-  const std::optional<InputMask> self_fed = self_fed_inputs(walk, node);
-  const InputMask refilled = compiled.refilled[walk.scopes[compiled.scope].depth];
-  const WalkPasses::NodeRows rows = passes_of(walk).rows_of(node, compiled.scope);
-  const auto walk_number = static_cast<std::int16_t>(walk.id);
-  for (std::size_t lane = 0; lane < step.handles.size(); ++lane) {
-    const RequestHandle handle = step.handles[lane];
-    check_row(handle);
-    const SignalMap* outputs = step.outputs.empty() ? nullptr : step.outputs[lane];
-    // A request whose pass has gone on to another walk keeps what leaves the walk.
-    const WalkPass& pass = rows.pass(handle.row);
-    WalkNodeState& state = rows.node(handle.row);
-    const bool is_here = pass.handle == handle && pass.walk == walk_number;
-    if (is_here ? state.done : outputs == nullptr) {
-      continue;
-    }
-    if (self_fed && outputs == nullptr && (state.next | state.current_tensors) == 0) {
-      // The steady step of a decode loop, without the general machinery below, which does the same.
-      WalkScopeState& loop = rows.scope(handle.row);
-      if (!loop.stopping && loop.iteration + 1 < loop.max_iters) {
-        ++loop.iteration;
-        state.current = (state.current & ~refilled) | *self_fed;
-        state.ahead -= state.ahead > 0 ? 1 : 0;
-        if (state.num_in_flight == state.num_discarded) {
-          refresh_ready(cursor_of(walk, handle),
-                        node);  // with a step in flight it was not ready, nor is it
-        }
-        continue;
-      }
-    }
-    const Cursor cursor = cursor_of(walk, handle);
-    for (std::uint16_t index = compiled.outputs.begin; index < compiled.outputs.end; ++index) {
-      const walk::Output& output = walk.outputs[index];
-      const TensorList* tensors = outputs == nullptr ? nullptr : outputs->find(output.signal);
-      emit(cursor, is_here, output, tensors == nullptr ? kNoTensors : *tensors, routed);
-    }
-    if (is_here) {
-      cursor.nodes[node].done = true;
-      finish_child(cursor, compiled.scope, routed);
-    }
-  }
 }
 
 void WalkRuntime::emit(const Cursor& cursor, bool is_here, const walk::Output& output,
@@ -241,7 +166,8 @@ void WalkRuntime::end_loop(const Cursor& cursor, std::uint16_t scope, RouteOutpu
   for (std::uint16_t node = compiled.nodes.begin; node < compiled.nodes.end; ++node) {
     const walk::CompiledNode& inside = cursor.walk.nodes[node];
     WalkNodeState& state = cursor.nodes[node];
-    release_next(cursor, node, inside.loop_back[compiled.depth]);
+    // Chunks here are those of steps ahead, which are worthless now.
+    release_next(cursor, node, inside.loop_back[compiled.depth] | inside.streaming);
     // What the enclosing scope's next iteration makes anew; the rest stays for it.
     release_current(cursor, node, inside.refilled[static_cast<std::size_t>(compiled.depth - 1)]);
     state.num_discarded = static_cast<std::uint8_t>(state.num_discarded + state.ahead);

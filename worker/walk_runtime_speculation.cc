@@ -189,9 +189,25 @@ WalkRuntime::Open& WalkRuntime::open_of(SpeculationId id) {
   return *open;
 }
 
+/// The same where the row has a step in flight and its loop goes on; false, with nothing done, where it is otherwise.
+inline bool WalkRuntime::fly_on(const WalkPasses::NodeRows& rows, const walk::CompiledWalk& walk,
+                                const Open& open, std::size_t index) {
+  const RequestHandle handle = open.handles[index];
+  const WalkPass& pass = rows.pass(handle.row);
+  WalkNodeState& state = rows.node(handle.row);
+  const WalkScopeState& scope = rows.scope(handle.row);
+  if (pass.handle != handle || pass.walk != static_cast<std::int16_t>(walk.id) || scope.done ||
+      state.num_in_flight == state.num_discarded) {
+    return false;
+  }
+  ++state.num_in_flight;
+  state.ahead = static_cast<std::uint8_t>(open.iterations[index] - scope.iteration);
+  return true;
+}
+
 /// A row of a speculation is in flight from now on.
-inline void WalkRuntime::fly(const WalkPasses::NodeRows& rows, const walk::CompiledWalk& walk,
-                             const Open& open, std::size_t index) {
+void WalkRuntime::fly(const WalkPasses::NodeRows& rows, const walk::CompiledWalk& walk,
+                      const Open& open, std::size_t index) {
   const RequestHandle handle = open.handles[index];
   const WalkPass& pass = rows.pass(handle.row);
   if (pass.handle != handle) {
@@ -226,7 +242,9 @@ void WalkRuntime::commit(SpeculationId id, std::span<const RequestHandle> droppe
   const WalkPasses::NodeRows rows = passes_of(walk).rows_of(open.node, walk.nodes[open.node].scope);
   for (std::size_t index = 0; index < open.handles.size(); ++index) {
     if (dropped.empty() || !is_dropped(open.handles[index])) {
-      fly(rows, walk, open, index);
+      if (!fly_on(rows, walk, open, index)) {
+        fly(rows, walk, open, index);
+      }
     }
   }
   for (const Staged& staged : open.staged) {

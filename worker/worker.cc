@@ -25,6 +25,7 @@ Worker::Worker(Device& device, std::unique_ptr<Engine> engine, KvCache* kv_cache
       ends_row_(static_cast<std::size_t>(config.num_rows), 0) {
   const auto num_rows = static_cast<std::size_t>(config.num_rows);
   views_.reserve(num_rows);
+  continuing_infos_.reserve(num_rows);
   for (FlyingStep& step : steps_) {
     step.prompts.reserve(num_rows);
     step.batch.reserve(num_rows);
@@ -53,7 +54,8 @@ Worker::Worker(CompositeModel model, const WorkerConfig& config, Dispatcher& dis
     engine->set_clock(&clock_);
   }
   CompositeListener& listener = *this;
-  composite_ = std::make_unique<Composite>(std::move(model), table_, listener);
+  composite_ = std::make_unique<Composite>(std::move(model), table_, listener,
+                                           config.max_num_batched_tokens);
   begin();
 }
 
@@ -86,28 +88,17 @@ void Worker::end_at_stop_string(RequestId id, std::int32_t num_tokens) {
 }
 
 void Worker::run() {
-  const std::uint64_t max_in_flight = config_.one_step_ahead ? Engine::kMaxInFlight : 1;
   bool idle = true;
-  while (true) {
-    read_mail(/*wait=*/idle && !has_captures_left());
-    if (shutting_down_) {
-      break;
+  while (!shutting_down_) {
+    try {
+      idle = !turn(/*wait=*/idle && !has_captures_left());
+    } catch (const DeviceError& error) {
+      fail_everything(error.what());
+      idle = false;
+    } catch (const std::exception& error) {
+      give_up(error.what());
+      idle = false;
     }
-    admit();
-    const bool launches = launch_step();
-    capture_more();
-    if (launches && !config_.one_step_ahead) {
-      preplan_step();
-    }
-    // A step that was launched may go on alone; the host turns to the one before it.
-    const bool completes = num_in_flight() >= (launches ? max_in_flight : 1);
-    if (completes) {
-      complete_step();
-    }
-    const bool posted = post_outputs();
-    end_turn(launches, completes);
-    // Whoever ended in this turn may have left a row or pages to somebody who waits for them.
-    idle = !launches && !completes && !posted;
   }
   while (table_.size() > 0) {
     finish(table_.any(), FinishReason::kCancelled, "");
@@ -118,9 +109,40 @@ void Worker::run() {
   }
 }
 
+/// False: nothing was done.
+bool Worker::turn(bool wait) {
+  if (num_with_stop_strings_ > 0) {
+    // So that a stop string costs at most the step in flight and the one that is launched next.
+    dispatcher_.await_delivery(/*most_behind=*/1);
+  }
+  read_mail(wait);
+  if (has_given_up_) {
+    give_up(why_unhealthy_);
+  }
+  if (shutting_down_ || has_given_up_) {
+    return post_outputs();
+  }
+  admit();
+  update_gauges();
+  const bool launches = launch_step();
+  capture_more();
+  if (launches && !config_.one_step_ahead) {
+    preplan_step();
+  }
+  // A step that was launched may go on alone; the host turns to the one before it.
+  const std::uint64_t max_in_flight = config_.one_step_ahead ? Engine::kMaxInFlight : 1;
+  const bool completes = num_in_flight() >= (launches ? max_in_flight : 1);
+  if (completes) {
+    complete_step();
+  }
+  const bool posted = post_outputs();
+  end_turn(launches, completes);
+  // Whoever ended in this turn may have left a row or pages to somebody who waits for them.
+  return launches || completes || posted;
+}
+
 void Worker::read_mail(bool wait) {
   if (wait) {
-    update_gauges();
     idle_clock_.pause();
     clock_.enter(StepPhase::kWait);
     mailbox_.wait_and_take(letters_);
@@ -129,22 +151,30 @@ void Worker::read_mail(bool wait) {
   }
   clock_.enter(StepPhase::kBuild);
   for (Letter& letter : letters_) {
-    if (auto* submission = std::get_if<Submission>(&letter)) {
-      accept(std::move(*submission));
-    } else if (const auto* cancellation = std::get_if<Cancellation>(&letter)) {
-      if (RequestState* request = table_.find(cancellation->id)) {
-        finish(*request, FinishReason::kCancelled, "");
-      }
-    } else if (const auto* stop = std::get_if<StopStringMet>(&letter)) {
-      if (RequestState* request = table_.find(stop->id)) {
-        // What came after the token that completed the stop string was computed for nothing.
-        metrics_.wasted(WasteReason::kStopString)
-            .add(request->num_launched_tokens() - stop->num_tokens);
-        finish(*request, FinishReason::kStop, "");
-      }
-    } else {
-      shutting_down_ = true;
+    try {
+      read_letter(letter);
+    } catch (const std::exception& error) {
+      give_up(error.what());  // and every letter gets its answer
     }
+  }
+}
+
+void Worker::read_letter(Letter& letter) {
+  if (auto* submission = std::get_if<Submission>(&letter)) {
+    accept(std::move(*submission));
+  } else if (const auto* cancellation = std::get_if<Cancellation>(&letter)) {
+    if (RequestState* request = table_.find(cancellation->id)) {
+      finish(*request, FinishReason::kCancelled, "");
+    }
+  } else if (const auto* stop = std::get_if<StopStringMet>(&letter)) {
+    if (RequestState* request = table_.find(stop->id)) {
+      // What came after the token that completed the stop string was computed for nothing.
+      metrics_.wasted(WasteReason::kStopString)
+          .add(request->num_launched_tokens() - stop->num_tokens);
+      finish(*request, FinishReason::kStop, "");
+    }
+  } else {
+    shutting_down_ = true;
   }
 }
 
@@ -180,6 +210,7 @@ void Worker::end_turn(bool launched, bool completed) {
     config_.step_log->record({.num_lanes = launched ? batch.size() : 0,
                               .decodes_only = launched && batch.walk == Names::kDecode,
                               .seconds = seconds,
+                              .idle_seconds = config_.one_step_ahead ? 0.0f : idle_seconds_,
                               .costs = thread_costs()});
   }
 }
@@ -187,7 +218,10 @@ void Worker::end_turn(bool launched, bool completed) {
 void Worker::update_gauges() {
   metrics_.num_running.set(static_cast<std::int64_t>(scheduler_.running().size()));
   metrics_.num_waiting.set(static_cast<std::int64_t>(scheduler_.num_waiting()));
-  if (kv_cache_ == nullptr) {
+  if (composite_ != nullptr) {
+    const auto [num_preemptions, num_offloads] = composite_->num_preemptions();
+    metrics_.num_preemptions.set(static_cast<std::int64_t>(num_preemptions));
+    metrics_.num_offloads.set(static_cast<std::int64_t>(num_offloads));
     return;
   }
   const PageArena& arena = kv_cache_->arena();

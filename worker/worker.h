@@ -50,7 +50,7 @@ class Worker final : private CompositeListener {
   /// Starts the thread, for a language model. `kv_cache` is one of the engine's resources.
   Worker(std::unique_ptr<Engine> engine, KvCache& kv_cache, const WorkerConfig& config,
          Dispatcher& dispatcher);
-  /// The same for a model of several nodes. Of the config, what concerns tokens is not used.
+  /// The same for a model of several nodes. Where one of them is a language model, what the config says of tokens is about it.
   Worker(CompositeModel model, const WorkerConfig& config, Dispatcher& dispatcher);
   ~Worker() override;
 
@@ -124,14 +124,17 @@ class Worker final : private CompositeListener {
          const WorkerConfig& config, Dispatcher& dispatcher);
   void begin();
   void run();
+  [[nodiscard]] bool turn(bool wait);
   // The verbs of one step, in the order of the loop.
   void read_mail(bool wait);
+  void read_letter(Letter& letter);
   void admit();
   /// False: its pages cannot be reloaded yet.
   [[nodiscard]] bool resume(RequestState& request);
   bool launch_step();
   void preplan_step();
   void complete_step();
+  void take_results(const FlyingStep& step);
   bool post_outputs();
   [[nodiscard]] bool has_captures_left() const;
   void capture_more();
@@ -164,10 +167,12 @@ class Worker final : private CompositeListener {
   void after_launch(FlyingStep& step);
   void signal_text_inputs(RequestHandle handle);
   void begin_decode(RequestState& request);
+  void count_prompts(const FlyingStep& step);
   void take_scores(const FlyingStep& step, const HostRows& rows);
   void find_stops(const FlyingStep& step, const HostRows& rows);
   void advance_walks(const FlyingStep& step);
   void mark_ended(RequestHandle handle);
+  void unmark_ended();
   void take_tokens(const HostRows& rows);
   void end_with_token(RequestState& request, StepOutput& output);
   void take_logprobs(const HostRows& rows, std::size_t row, int num_top, StepOutput& output);
@@ -179,6 +184,7 @@ class Worker final : private CompositeListener {
   void finish_failed();
   void fail_step(FlyingStep& step, const std::string& error);
   void fail_everything(const std::string& error);
+  void give_up(const std::string& error);
   void update_gauges();
 
   // Of a language model; null otherwise.
@@ -203,6 +209,8 @@ class Worker final : private CompositeListener {
   Clock::time_point now_;              // when the latest step's tokens were there
   Clock::time_point same_last_token_;  // of the num_same_ requests whose latency is not counted yet
   std::uint64_t num_same_ = 0;
+  float idle_seconds_ = 0.0f;  // from `now_` to the end of the next launch, for the step log
+  std::int32_t num_with_stop_strings_ = 0;
   std::vector<Letter> letters_;
   std::vector<RequestView> views_;
   std::span<const LoopStop> stops_;  // of the step that is being completed
@@ -214,12 +222,15 @@ class Worker final : private CompositeListener {
   ReadyNodes ready_;
   SpeculatedRows continuing_;
   std::vector<RequestInfo*> infos_;
+  std::vector<const RequestInfo*> continuing_infos_;
   std::vector<std::uint32_t> refused_;
   std::vector<std::uint32_t> wasted_;
   std::vector<LoopStop> stopped_;
   RouteOutput routed_;
 
   bool shutting_down_ = false;
+  bool has_given_up_ = false;  // nothing is launched or completed any more
+  std::string why_unhealthy_;
   std::atomic<bool> healthy_{true};
   std::atomic<std::int64_t> num_unfinished_{0};
   Sleeper sleeper_;

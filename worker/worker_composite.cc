@@ -29,7 +29,6 @@ void Worker::complete_composite_step() {
   } catch (const DeviceError& error) {
     fail_everything(error.what());
   }
-  update_gauges();
 }
 
 void Worker::on_value(RequestHandle handle, OutputValue value) {

@@ -52,9 +52,18 @@ bool Worker::launch_step() {
       }
     }
   } while (!outcome.ok());
+  if (config_.step_log != nullptr) {
+    idle_seconds_ = std::chrono::duration<float>(Clock::now() - now_).count();
+  }
   clock_.enter(StepPhase::kSettle);
-  after_launch(step);
-  finish_failed();
+  try {
+    after_launch(step);
+    finish_failed();
+  } catch (const DeviceError&) {
+    throw;
+  } catch (const std::exception& error) {
+    fail_step(step, error.what());
+  }
   return true;
 }
 
@@ -111,11 +120,16 @@ void Worker::add_decode_lanes(FlyingStep& step) {
                      table_.num_rows(), {}, continuing_);
     step.speculation = continuing_.id;
     // Whoever continues is alive, and its facts are where the step in front has them from.
-    const auto infos = in_front.batch.infos().subspan(num_left_out);
-    for (std::size_t index = 0; index < continuing_.handles.size(); ++index) {
-      add_decode_lane(step.batch, continuing_.handles[index], *infos[continuing_.lanes[index]],
-                      continuing_.iterations[index]);
+    auto infos = in_front.batch.infos().subspan(num_left_out);
+    if (continuing_.handles.size() < infos.size()) {
+      continuing_infos_.clear();
+      for (const std::uint32_t lane : continuing_.lanes) {
+        continuing_infos_.push_back(infos[lane]);
+      }
+      infos = continuing_infos_;
     }
+    step.batch.add(continuing_.handles, infos, *decode_row_, Names::kDecodeLoop,
+                   continuing_.iterations);
     step.num_continuing = step.batch.size();
   }
   std::ignore = walks_.pop(kDecodeNode, ready_.handles, /*check_ready=*/false);
@@ -195,6 +209,8 @@ void Worker::abandon_speculation(FlyingStep& step) {
   if (step.speculation) {
     walks_.abandon(*step.speculation, {}, refused_);
     step.speculation.reset();
+    metrics_.speculative(SpeculativeRow::kDropped)
+        .add(static_cast<std::int64_t>(step.num_continuing));
   }
 }
 
@@ -209,9 +225,12 @@ void Worker::put_back(FlyingStep& step) {
 
 void Worker::after_launch(FlyingStep& step) {
   metrics_.graphs.count(*engine_);
-  if (step.speculation) {
-    walks_.commit(*step.speculation, {}, {}, refused_);
-    step.speculation.reset();
+  if (const auto speculation = std::exchange(step.speculation, std::nullopt)) {
+    walks_.commit(*speculation, {}, {}, refused_);
+    metrics_.speculative(SpeculativeRow::kContinuing)
+        .add(static_cast<std::int64_t>(step.num_continuing));
+    metrics_.speculative(SpeculativeRow::kFresh)
+        .add(static_cast<std::int64_t>(step.batch.size() - step.num_continuing));
   }
   const std::span<const RequestHandle> decoding = step.decoding();
   for (std::size_t lane = 0; lane < decoding.size(); ++lane) {

@@ -43,6 +43,10 @@ void Worker::preplan_step() {
     std::ignore = engine_->preplan(expected_);
   } catch (const DeviceError& error) {
     fail_everything(error.what());
+  } catch (const std::exception& error) {
+    for (const RequestHandle handle : expected_.handles()) {
+      finish(*table_.find(handle), FinishReason::kError, error.what());
+    }
   }
 }
 

@@ -31,6 +31,19 @@ void merge_entries(std::vector<std::pair<std::int32_t, float>>& biases) {
   biases.resize(num_merged);
 }
 
+/// SplitMix64 (Steele, Lea and Flood, "Fast splittable pseudorandom number generators", 2014).
+std::uint64_t split_mix(std::uint64_t x) {
+  x += 0x9E3779B97F4A7C15u;
+  x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;
+  x = (x ^ (x >> 27)) * 0x94D049BB133111EBu;
+  return x ^ (x >> 31);
+}
+
+/// Runs with neighbouring bases share no streams, as base + index would.
+std::uint64_t mixed_seed(std::uint64_t base, std::uint64_t index) {
+  return split_mix(split_mix(base) + index);
+}
+
 }  // namespace
 
 void Worker::accept(Submission submission) {
@@ -45,7 +58,8 @@ void Worker::accept(Submission submission) {
   info.num_prompt_tokens = request->num_tokens();
   info.max_tokens = sampling.max_tokens;
   info.max_length = config_.max_length;
-  info.seed = sampling.seed.value_or(config_.seed + static_cast<std::uint64_t>(request->id));
+  info.seed =
+      sampling.seed.value_or(mixed_seed(config_.seed, static_cast<std::uint64_t>(request->id)));
   if (request->spec.prompt_top) {
     info.scoring = PromptScoring{*request->spec.prompt_top, request->spec.keep_last_logits};
   }
@@ -59,6 +73,7 @@ void Worker::accept(Submission submission) {
   config.frequency_penalty = sampling.frequency_penalty;
   config.min_tokens = sampling.min_tokens;
   config.num_logprobs = sampling.logprobs.value_or(-1);
+  request->wants_logprobs = config.num_logprobs >= 0;
   config.logit_bias = sampling.logit_bias;
   config.stop_token_ids = sampling.stop_token_ids;
   if (!sampling.ignore_eos) {
@@ -68,20 +83,23 @@ void Worker::accept(Submission submission) {
   merge_entries(config.stop_token_ids);
   merge_entries(config.logit_bias);
   std::string request_error = find_error(request->spec);
-  metrics_.prompt_tokens.add(info.num_prompt_tokens);
+  num_with_stop_strings_ += sampling.stop.empty() ? 0 : 1;
   RequestState& accepted = table_.accept(std::move(request));
   scheduler_.enqueue(accepted);
   if (!request_error.empty()) {
     finish(accepted, FinishReason::kError, std::move(request_error));
   } else if (!healthy()) {
-    finish(accepted, FinishReason::kError, "the device has failed; this worker runs no requests");
+    finish(accepted, FinishReason::kError, "this worker runs no requests: " + why_unhealthy_);
   }
 }
 
 std::string Worker::find_error(const GenerationRequest& request) const {
   if (composite_ != nullptr) {
-    return request.prompt.empty() ? composite_->find_error(request)
-                                  : "prompt: this model takes named inputs and no tokens";
+    if (!request.prompt.empty()) {
+      return "prompt: this model takes named inputs and no tokens";
+    }
+    return request.prompt_top ? "prompt_top: this model scores no prompts"
+                              : composite_->find_error(request);
   }
   return request.inputs.empty() ? "" : "inputs: this model takes a prompt and nothing else";
 }
@@ -93,7 +111,13 @@ void Worker::admit() {
     }
   }
   while (RequestState* request = scheduler_.admit_next()) {
-    open_row(*request);
+    try {
+      open_row(*request);
+    } catch (const DeviceError&) {
+      throw;
+    } catch (const std::exception& error) {
+      finish(*request, FinishReason::kError, error.what());
+    }
   }
 }
 
@@ -161,6 +185,19 @@ StepOutput& Worker::output_of(RequestState& request) {
 }
 
 void Worker::finish(RequestState& request, FinishReason reason, std::string error) {
+  Epoch last_touch = 0;
+  if (!request.handle().is_padding() && !has_given_up_) {
+    try {
+      last_touch = close_row(request, reason);
+    } catch (const DeviceError&) {
+      throw;
+    } catch (const std::exception& thrown) {
+      has_given_up_ = true;  // the others end with this turn
+      why_unhealthy_ = thrown.what();
+      reason = FinishReason::kError;
+      error = thrown.what();
+    }
+  }
   StepOutput& output = output_of(request);
   std::vector<RequestEnding>& endings = dispatcher_.message().endings;
   dispatcher_.message().details_of(output).ending = static_cast<std::int32_t>(endings.size());
@@ -170,14 +207,19 @@ void Worker::finish(RequestState& request, FinishReason reason, std::string erro
   if (request.info.scoring) {
     ending.scores = std::make_unique<PromptScores>(std::move(request.scores));
   }
+  num_with_stop_strings_ -= request.spec.sampling.stop.empty() ? 0 : 1;
   metrics_.finished[static_cast<std::size_t>(reason)].add(1);
+  if (reason == FinishReason::kCancelled || reason == FinishReason::kError) {
+    metrics_.wasted(reason == FinishReason::kError ? WasteReason::kError : WasteReason::kCancelled)
+        .add(request.num_pending);
+  }
   const Clock::time_point now = Clock::now();
   metrics_.e2e_latency.observe(std::chrono::duration<double>(now - request.arrived).count());
   if (request.first_token != Clock::time_point()) {
     metrics_.decode_time.observe(std::chrono::duration<double>(now - request.first_token).count());
   }
   scheduler_.remove(request);
-  table_.release(request, request.handle().is_padding() ? 0 : close_row(request, reason));
+  table_.release(request, last_touch);
   num_unfinished_.fetch_sub(1, std::memory_order_relaxed);
 }
 
@@ -216,11 +258,20 @@ void Worker::fail_step(FlyingStep& step, const std::string& error) {
   }
 }
 
+/// The device has failed: the rows close as ever, and later requests are refused.
 void Worker::fail_everything(const std::string& error) {
+  why_unhealthy_ = error;
   healthy_.store(false, std::memory_order_relaxed);
   while (table_.size() > 0) {
     finish(table_.any(), FinishReason::kError, error);
   }
+}
+
+/// What was thrown belongs to no request and no batch: nobody knows in what state it left rows and resources, so they are not
+/// touched again.
+void Worker::give_up(const std::string& error) {
+  const std::string first = std::exchange(has_given_up_, true) ? why_unhealthy_ : error;
+  fail_everything(first);
 }
 
 }  // namespace rigel

@@ -13,31 +13,43 @@ void Worker::complete_step() {
     complete_composite_step();
     return;
   }
-  const FlyingStep& step = step_of(engine_->last_completed() + 1);
+  FlyingStep& step = step_of(engine_->last_completed() + 1);
   try {
-    const HostRows rows = engine_->complete();
-    table_.collect(engine_->last_completed());
-    now_ = Clock::now();
-    if (const auto idle = idle_clock_.idle_before(engine_->last_completed())) {
-      metrics_.gpu_idle.observe(*idle);
-    }
-    // A lane whose request has ended meanwhile was computed for nothing, and takes no part in what follows.
-    walks_.land(kDecodeNode, step.decoding(), wasted_);
-    walks_.land(kPrefillNode, step.prompt_ends, wasted_);
-    find_stops(step, rows);
-    advance_walks(step);
-    clock_.enter(StepPhase::kRoute);
-    take_scores(step, rows);
-    take_tokens(rows);
-    end_prompts(step);
-    for (const RequestHandle handle : ended_) {
-      ends_row_[static_cast<std::size_t>(handle.row)] = 0;
-    }
-    ended_.clear();
+    take_results(step);
   } catch (const DeviceError& error) {
     fail_everything(error.what());
+  } catch (const std::exception& error) {
+    // Who had his part already has ended with it or ends here.
+    table_.collect(engine_->last_completed());
+    fail_step(step, error.what());
   }
-  update_gauges();
+  unmark_ended();
+}
+
+/// A prompt is counted where it ends: computed or found in the prefix cache, and once, however often it was preempted.
+void Worker::count_prompts(const FlyingStep& step) {
+  for (const RequestHandle handle : step.prompt_ends) {
+    const RequestState* const request = table_.find(handle);
+    if (request != nullptr && request->info.num_generated == 0) {
+      metrics_.prompt_tokens.add(request->info.num_prompt_tokens);
+    }
+  }
+}
+
+void Worker::take_results(const FlyingStep& step) {
+  const HostRows rows = engine_->complete();
+  table_.collect(engine_->last_completed());
+  now_ = Clock::now();
+  if (const auto idle = idle_clock_.idle_before(engine_->last_completed())) {
+    metrics_.gpu_idle.observe(*idle);
+  }
+  find_stops(step, rows);
+  advance_walks(step);
+  clock_.enter(StepPhase::kRoute);
+  count_prompts(step);
+  take_scores(step, rows);
+  take_tokens(rows);
+  end_prompts(step);
 }
 
 void Worker::take_scores(const FlyingStep& step, const HostRows& rows) {
@@ -84,10 +96,10 @@ void Worker::find_stops(const FlyingStep& step, const HostRows& rows) {
   views_.clear();
   const std::span<const RequestHandle> handles = step.batch.handles();
   const std::span<const InputMetadata> metadata = step.batch.metadata();
+  const std::span<const RequestInfo* const> infos = step.batch.infos();
   for (std::size_t lane = 0; lane < handles.size(); ++lane) {
-    const RequestState* const request = step.samples(lane) ? table_.find(handles[lane]) : nullptr;
-    if (request != nullptr) {
-      views_.emplace_back(request->info, metadata[lane]);
+    if (step.samples(lane) && table_.contains(handles[lane])) {
+      views_.emplace_back(*infos[lane], metadata[lane]);
     }
   }
   stops_ = engine_->check_stop(views_, rows);
@@ -95,7 +107,7 @@ void Worker::find_stops(const FlyingStep& step, const HostRows& rows) {
 }
 
 /// The walks take in what the step has done. A decode loop ends where the step was its last, or with a stop; a stop after the
-/// prompt's own token comes before the first iteration.
+/// prompt's own token comes before the first iteration. A lane whose request has ended meanwhile was computed for nothing.
 void Worker::advance_walks(const FlyingStep& step) {
   walks_.stop_loops(kDecodeNode, stops_, stopped_);
   for (const LoopStop& stop : stops_) {
@@ -105,7 +117,7 @@ void Worker::advance_walks(const FlyingStep& step) {
   }
   for (const auto& [node, handles] : {std::pair(kDecodeNode, step.decoding()),
                                       std::pair(kPrefillNode, std::span(step.prompt_ends))}) {
-    walks_.route({node, handles, {}}, routed_);
+    walks_.land_and_route(node, handles, wasted_, routed_);
     for (const RequestHandle handle : routed_.finished_walks) {
       mark_ended(handle);
     }
@@ -118,6 +130,13 @@ void Worker::mark_ended(RequestHandle handle) {
     ends = 1;
     ended_.push_back(handle);
   }
+}
+
+void Worker::unmark_ended() {
+  for (const RequestHandle handle : ended_) {
+    ends_row_[static_cast<std::size_t>(handle.row)] = 0;
+  }
+  ended_.clear();
 }
 
 void Worker::take_tokens(const HostRows& rows) {
@@ -148,8 +167,8 @@ void Worker::take_tokens(const HostRows& rows) {
     if (request.info.num_generated == 1) {
       dispatcher_.message().details_of(output).num_cached_tokens = request.num_cached_tokens;
     }
-    if (const int count = request.info.sampling.num_logprobs; count >= 0) {
-      take_logprobs(rows, row, count, output);
+    if (request.wants_logprobs) {
+      take_logprobs(rows, row, request.info.sampling.num_logprobs, output);
     }
     if (ends_row_[static_cast<std::size_t>(rows.handles[row].row)] != 0) {
       end_with_token(request, output);

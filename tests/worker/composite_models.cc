@@ -84,10 +84,27 @@ const Tensor& field(const NodeInputs& row, std::size_t index) {
   return row.tensor_inputs.at(index).second;
 }
 
-/// Where the device finds them; a request's own inputs are on the host.
-const float* floats(const Tensor& tensor) {
-  return tensor.space() == Space::kHost ? tensor.host_view().data<float>()
-                                        : tensor.device_view().data<float>();
+/// Field `index` of all rows, and how long each is along its first dimension.
+std::vector<Tensor> fields(const BatchColumns& batch, std::size_t index) {
+  std::vector<Tensor> tensors;
+  for (const NodeInputs* row : batch.inputs) {
+    tensors.push_back(field(*row, index));
+  }
+  return tensors;
+}
+
+void stage_counts(const BatchColumns& batch, StepContext& context) {
+  const auto counts = context.staging->column<std::int32_t>(std::ssize(batch.handles));
+  for (std::size_t lane = 0; lane < batch.handles.size(); ++lane) {
+    counts.host[lane] = static_cast<std::int32_t>(field(*batch.inputs[lane], 0).dim(0));
+  }
+  context.stage(Names::kCounts, counts.device);
+}
+
+Tensor zeros(const Shape& shape) {
+  const std::vector<float> values(static_cast<std::size_t>(shape.num_elements()) + 1);
+  return Tensor::copy_of(
+      ConstHostView(reinterpret_cast<const std::byte*>(values.data()), Dtype::kF32, shape));
 }
 
 /// Says no when the test wants it.
@@ -102,7 +119,10 @@ class Gate final : public Resource {
     return {};
   }
   void plan(const SubmoduleStep&, StepContext&) override {}
-  void collect(Epoch completed) override { completed_ = completed; }
+  void collect(Epoch completed) override {
+    script_.on_hook("gate.collect", completed);
+    completed_ = completed;
+  }
 
  private:
   CompositeScript& script_;
@@ -112,17 +132,32 @@ class Gate final : public Resource {
 
 }  // namespace
 
-Denoiser::Denoiser(Device& device, CompositeScript& script)
-    : script_(script), allocator_(device), changes_(device, Dtype::kF32, {8}) {}
+Denoiser::Denoiser(Device& device, StreamRef stream, CompositeScript& script)
+    : script_(script),
+      allocator_(device),
+      changes_(device, Dtype::kF32, {kMaxLanes}),
+      captured_results_(allocator_.allocate(stream, Dtype::kF32, {kMaxLanes * kCapturedLatents})),
+      captured_frames_(
+          allocator_.allocate(stream, Dtype::kF32, {kMaxLanes, CompositeMath::kMostFrames, 2})) {}
+
+std::unique_ptr<NodeInputs> Denoiser::make_row(Tensor latents, Tensor condition) {
+  auto row = std::make_unique<NodeInputs>();
+  row->input_seq_len = latents.dim(0);
+  row->tensor_inputs.emplace_back(kRow, std::move(latents));
+  row->tensor_inputs.emplace_back(kConditionField, std::move(condition));
+  return row;
+}
 
 std::unique_ptr<NodeInputs> Denoiser::prepare_inputs(const PrepareContext& context,
                                                      const RequestView& request) {
   script_.on_hook("denoiser.prepare", request.info().seed);
-  auto row = std::make_unique<NodeInputs>();
-  row->tensor_inputs.emplace_back(kRow, context.signals->find(Names::kLatents)->at(0));
-  row->tensor_inputs.emplace_back(kConditionField, context.signals->find(Names::kCondition)->at(0));
-  row->input_seq_len = row->tensor_inputs.front().second.dim(0);
-  return row;
+  return make_row(context.signals->find(Names::kLatents)->at(0),
+                  context.signals->find(Names::kCondition)->at(0));
+}
+
+bool Denoiser::can_use_cuda_graphs(const BatchColumns& batch) const {
+  return std::ranges::all_of(
+      batch.inputs, [](const NodeInputs* row) { return row->input_seq_len == kCapturedLatents; });
 }
 
 CgKey Denoiser::cg_key_info(const BatchColumns& batch) const {
@@ -137,7 +172,9 @@ CgKey Denoiser::cg_key_info(const BatchColumns& batch) const {
 
 /// The branches with a condition, then those without: of guided requests, and in a captured step of every lane.
 bool Denoiser::declare_step(const BatchColumns& batch, SubmoduleStep& step) const {
-  step.cg_key_info = cg_key_info(batch);
+  // While it is captured there is nobody to ask.
+  const bool is_nobody = batch.handles.front().is_padding();
+  step.cg_key_info = is_nobody ? batch.slot_lease->bucket.key : cg_key_info(batch);
   const bool is_guided = step.cg_key_info != key_of(1.0F);
   for (const int branch : {0, 1}) {
     for (std::size_t lane = 0; lane < batch.handles.size(); ++lane) {
@@ -153,61 +190,76 @@ bool Denoiser::declare_step(const BatchColumns& batch, SubmoduleStep& step) cons
   return true;
 }
 
+void Denoiser::preprocess(const BatchColumns& batch, StepContext& context) {
+  stage_counts(batch, context);
+  const auto factors = context.staging->column<float>(2 * std::ssize(batch.handles));
+  for (std::size_t lane = 0; lane < batch.handles.size(); ++lane) {
+    factors.host[2 * lane] = field(*batch.inputs[lane], 1).host_view().span<float>()[0];
+    factors.host[2 * lane + 1] = guidance_of(*batch.infos[lane]);
+  }
+  context.stage(Names::kFactors, factors.device);
+  context.bring(Names::kLatents, fields(batch, 0));
+}
+
 void Denoiser::forward(const ModelInputsFromEngine& inputs, BatchedModelOutput& outputs) {
   script_.note("denoise" + seeds_of(inputs.handles, inputs.infos));
-  const StreamRef stream = inputs.context->stream();
-  Slot& slot = slots_[++num_steps_ % slots_.size()];
-  slot.jobs.clear();
-  std::int64_t num_rows = 0;
+  const StepContext& context = *inputs.context;
+  const ConstDeviceView latents = context.staged(Names::kLatents);
+  const std::int64_t num_lanes = std::ssize(inputs.handles);
+  const Shape frames_shape{num_lanes, CompositeMath::kMostFrames, 2};
+  const Tensor results = inputs.captured
+                             ? captured_results_.slice(0, 0, latents.dim(0))
+                             : allocator_.allocate(context.stream(), Dtype::kF32, latents.shape());
+  const Tensor frames = inputs.captured
+                            ? captured_frames_.slice(0, 0, num_lanes)
+                            : allocator_.allocate(context.stream(), Dtype::kF32, frames_shape);
+  std::int64_t first = 0;
   for (std::size_t lane = 0; lane < inputs.handles.size(); ++lane) {
     const RequestHandle handle = inputs.handles[lane];
-    if (handle.is_padding()) {
-      continue;
+    if (!handle.is_padding()) {
+      script_.on_hook("denoiser.forward", inputs.infos[lane]->seed);
     }
-    script_.on_hook("denoiser.forward", inputs.infos[lane]->seed);
-    const Tensor& latents = field(*inputs.inputs[lane], 0);
-    Job job{.branches = {},
-            .count = latents.num_elements(),
-            .condition = field(*inputs.inputs[lane], 1).host_view().span<float>()[0],
-            .guidance = guidance_of(*inputs.infos[lane])};
-    for (const Segment& segment : inputs.step->segments) {
-      if (segment.handle == handle) {
-        job.branches.push_back(floats(latents));
-      }
+    const std::int64_t count = inputs.inputs[lane]->input_seq_len;
+    TensorList given;
+    for (int frame = 0; frame < CompositeMath::num_frames(static_cast<std::size_t>(count));
+         ++frame) {
+      given.push_back(frames.select(0, static_cast<std::int64_t>(lane)).select(0, frame));
     }
-    Tensor result = allocator_.allocate(stream, Dtype::kF32, {job.count});
-    job.result = result.device_view().data<float>();
-    job.change = changes_.view(Dtype::kF32, {8}).slice(0, num_rows++, 1).data<float>();
-    TensorList frames;
-    if (const int count = CompositeMath::num_frames(static_cast<std::size_t>(job.count));
-        count > 0) {
-      const Tensor all = allocator_.allocate(stream, Dtype::kF32, {count, 2});
-      job.frames = all.device_view().data<float>();
-      for (int index = 0; index < count; ++index) {
-        frames.push_back(all.select(0, index));
-      }
-    }
-    slot.jobs.push_back(job);
-    SignalMap& given = outputs.requests()[handle];
-    given.assign(Names::kLatents, {std::move(result)});
-    given.assign(Names::kFrame, std::move(frames));
+    SignalMap& signals = outputs.requests()[handle];
+    signals.assign(Names::kLatents, {results.slice(0, first, count)});
+    signals.assign(Names::kFrame, std::move(given));
     outputs.push_row_handle(handle);
+    first += count;
   }
-  enqueue_host_function(stream, "denoise", run, &slot);
-  outputs.add_rows(Names::kChange, changes_.view(Dtype::kF32, {num_rows}));
+  const DeviceView changes = changes_.view(Dtype::kF32, {num_lanes});
+  Job& job = inputs.captured ? captured_jobs_.emplace_back() : jobs_[++num_steps_ % jobs_.size()];
+  // Without its second branch a guided request would get what an unguided one gets.
+  job = {.latents = latents.data<float>(),
+         .counts = context.staged(Names::kCounts).data<std::int32_t>(),
+         .factors = context.staged(Names::kFactors).data<float>(),
+         .results = results.device_view().data<float>(),
+         .frames = frames.device_view().data<float>(),
+         .changes = changes.data<float>(),
+         .num_lanes = num_lanes,
+         .is_guided = inputs.step->segments.size() > inputs.handles.size()};
+  enqueue_host_function(context.stream(), "denoise", run, &job);
+  outputs.add_rows(Names::kChange, changes);
 }
 
 void Denoiser::run(void* data) {
-  for (const Job& job : static_cast<Slot*>(data)->jobs) {
-    // Without its second branch a guided request would get what an unguided one gets.
-    const float guidance = job.branches.size() == 2 ? job.guidance : 1.0F;
-    std::vector<float> row(job.branches.front(), job.branches.front() + job.count);
-    *job.change = CompositeMath::denoise(row, job.condition, guidance);
-    std::ranges::copy(row, job.result);
+  const Job& job = *static_cast<const Job*>(data);
+  std::int64_t first = 0;
+  for (std::int64_t lane = 0; lane < job.num_lanes; ++lane) {
+    std::vector<float> row(job.latents + first, job.latents + first + job.counts[lane]);
+    const float guidance = job.is_guided ? job.factors[2 * lane + 1] : 1.0F;
+    job.changes[lane] = CompositeMath::denoise(row, job.factors[2 * lane], guidance);
+    std::ranges::copy(row, job.results + first);
+    float* frames = job.frames + lane * CompositeMath::kMostFrames * 2;
     for (int frame = 0; frame < CompositeMath::num_frames(row.size()); ++frame) {
-      job.frames[2 * frame] = row.front();
-      job.frames[2 * frame + 1] = static_cast<float>(frame);
+      frames[2 * frame] = row.front();
+      frames[2 * frame + 1] = static_cast<float>(frame);
     }
+    first += job.counts[lane];
   }
 }
 
@@ -234,15 +286,16 @@ std::vector<CudaGraphConfig> Denoiser::get_cuda_graph_configs(Device& /*device*/
     config.capture_walk = Names::kDenoise;
     config.key = key_of(guidance);
     config.batch_sizes = {1, 2, 4};
-    auto row = std::make_shared<NodeInputs>();
-    row->input_seq_len = 4;
-    config.row = row;
+    config.row = make_row(zeros({kCapturedLatents}), zeros({1}));
     configs.emplace_back(std::move(config));
   }
   return configs;
 }
 
-Encoder::Encoder(Device& device, CompositeScript& script) : script_(script), allocator_(device) {}
+Encoder::Encoder(Device& device, StreamRef stream, CompositeScript& script)
+    : script_(script),
+      allocator_(device),
+      captured_results_(allocator_.allocate(stream, Dtype::kF32, {kMaxLanes})) {}
 
 std::unique_ptr<NodeInputs> Encoder::prepare_inputs(const PrepareContext& context,
                                                     const RequestView& request) {
@@ -263,33 +316,96 @@ bool Encoder::declare_step(const BatchColumns& /*batch*/, SubmoduleStep& step) c
   return true;
 }
 
+void Encoder::preprocess(const BatchColumns& batch, StepContext& context) {
+  stage_counts(batch, context);
+  const auto starts = context.staging->column<std::int32_t>(std::ssize(batch.handles));
+  for (std::size_t lane = 0; lane < batch.handles.size(); ++lane) {
+    const StreamChunkInfo* chunk = batch.metadata[lane].stream_chunk(Names::kFrame);
+    starts.host[lane] = chunk == nullptr ? 0 : static_cast<std::int32_t>(chunk->start_offset);
+    EXPECT_TRUE(batch.handles[lane].is_padding() ||
+                chunk->num_items == field(*batch.inputs[lane], 0).dim(0));
+  }
+  context.stage(Names::kStarts, starts.device);
+  context.bring(Names::kFrame, fields(batch, 0));
+}
+
 void Encoder::forward(const ModelInputsFromEngine& inputs, BatchedModelOutput& outputs) {
   script_.note("encode" + seeds_of(inputs.handles, inputs.infos));
-  const StreamRef stream = inputs.context->stream();
-  Slot& slot = slots_[++num_steps_ % slots_.size()];
-  slot.jobs.clear();
-  for (std::size_t lane = 0; lane < inputs.handles.size(); ++lane) {
-    script_.on_hook("encoder.forward", inputs.infos[lane]->seed);
-    const Tensor& items = field(*inputs.inputs[lane], 0);
-    const StreamChunkInfo* chunk = inputs.metadata[lane].stream_chunk(Names::kFrame);
-    EXPECT_EQ(chunk->num_items, items.dim(0));
-    Tensor result = allocator_.allocate(stream, Dtype::kF32, {1});
-    slot.jobs.push_back({floats(items), items.num_elements(), chunk->start_offset,
-                         result.device_view().data<float>()});
-    outputs.requests()[inputs.handles[lane]].assign(Names::kEmbedding, {std::move(result)});
+  const StepContext& context = *inputs.context;
+  const std::int64_t num_lanes = std::ssize(inputs.handles);
+  const Tensor results = inputs.captured
+                             ? captured_results_.slice(0, 0, num_lanes)
+                             : allocator_.allocate(context.stream(), Dtype::kF32, {num_lanes});
+  for (std::int64_t lane = 0; lane < num_lanes; ++lane) {
+    const RequestHandle handle = inputs.handles[static_cast<std::size_t>(lane)];
+    if (!handle.is_padding()) {
+      script_.on_hook("encoder.forward", inputs.infos[static_cast<std::size_t>(lane)]->seed);
+    }
+    outputs.requests()[handle].assign(Names::kEmbedding, {results.slice(0, lane, 1)});
   }
-  enqueue_host_function(stream, "encode", run, &slot);
+  Job& job = inputs.captured ? captured_jobs_.emplace_back() : jobs_[++num_steps_ % jobs_.size()];
+  job = {.items = context.staged(Names::kFrame).data<float>(),
+         .counts = context.staged(Names::kCounts).data<std::int32_t>(),
+         .starts = context.staged(Names::kStarts).data<std::int32_t>(),
+         .results = results.device_view().data<float>(),
+         .num_lanes = num_lanes};
+  enqueue_host_function(context.stream(), "encode", run, &job);
+}
+
+std::vector<LoopId> Encoder::check_stop(const RequestView& request, const HostRows&) const {
+  const StreamChunkInfo* chunk = request.metadata().stream_chunk(Names::kFrame);
+  return script_.ends_encoding(chunk->start_offset) ? std::vector{Names::kEncoding}
+                                                    : std::vector<LoopId>{};
+}
+
+std::span<const SignalId> Encoder::device_loopback_signals(WalkId) const {
+  static constexpr std::array kSignals{Names::kCarry};
+  return kSignals;
 }
 
 void Encoder::run(void* data) {
-  for (const Job& job : static_cast<Slot*>(data)->jobs) {
-    *job.result = CompositeMath::encode(job.items, job.count, job.start);
+  const Job& job = *static_cast<const Job*>(data);
+  std::int64_t first = 0;
+  for (std::int64_t lane = 0; lane < job.num_lanes; ++lane) {
+    job.results[lane] =
+        CompositeMath::encode(job.items + 2 * first, 2 * job.counts[lane], job.starts[lane]);
+    first += job.counts[lane];
   }
 }
 
-CompositeModel make_composite_model(Device& device, CompositeScript& script) {
+std::vector<CudaGraphConfig> Encoder::get_cuda_graph_configs(Device& /*device*/, int) const {
+  PackedGraphConfig config;
+  config.capture_walk = Names::kEncode;
+  config.batch_sizes = {1, kMaxLanes};
+  config.token_counts = {2, 6};
+  config.make_row = [](std::int64_t num_items) {
+    auto row = std::make_unique<NodeInputs>();
+    row->input_seq_len = num_items;
+    row->tensor_inputs.emplace_back(kRow, zeros({num_items, 2}));
+    return row;
+  };
+  return {config};
+}
+
+namespace {
+
+/// The walks of the partition "sound".
+std::vector<walk::Walk> encoder_walks(walk::Node encoder, EncoderLoops loops) {
+  if (loops == EncoderLoops::kOne) {
+    return {{"encode", walk::Loop{.name = "encoding", .sections = {encoder}}}};
+  }
+  encoder.inputs.push_back("carry");
+  encoder.outputs.push_back({.signal = "carry", .next_node = "encoder"});
+  return {{"encode", walk::Loop{.name = "encoding", .sections = {encoder}}},
+          {"encode_rest", walk::Loop{.name = "the_rest", .sections = {encoder}}}};
+}
+
+}  // namespace
+
+CompositeModel make_composite_model(Device& device, CompositeScript& script, EncoderLoops loops) {
   walk::Names names;
-  for (const char* name : {"latents", "condition", "frame", "embedding", "label"}) {
+  for (const char* name :
+       {"latents", "condition", "frame", "embedding", "label", "change", "carry"}) {
     names.signals.intern(name);
   }
   const walk::Node denoiser{.name = "denoiser",
@@ -308,25 +424,35 @@ CompositeModel make_composite_model(Device& device, CompositeScript& script) {
                              .sections = {denoiser},
                              .max_iters = CompositeMath::kMaxIterations,
                              .outputs = {{.signal = "latents", .next_node = walk::kEmitToClient}}};
+  for (const char* name : {"denoising", "encoding"}) {
+    names.loops.intern(name);
+  }
+  std::vector<walk::Walk> walks = {{"denoise", denoising}};
+  std::vector<std::string> sound_walks;
+  for (walk::Walk& walk : encoder_walks(encoder, loops)) {
+    sound_walks.push_back(walk.name);
+    walks.push_back(std::move(walk));
+  }
   CompositeModel model;
   model.stream = std::make_unique<Stream>(device);
   model.program = walk::compile(
-      {.walks = {{"denoise", denoising},
-                 {"encode", walk::Loop{.name = "encoding", .sections = {encoder}}}},
+      {.walks = std::move(walks),
        .partitions = {{.name = "picture", .walks = {"denoise"}, .initial_walk = "denoise"},
                       {.name = "sound",
-                       .walks = {"encode"},
+                       .walks = std::move(sound_walks),
                        .initial_walk = "encode",
                        .producer_partitions = {"picture"}}},
        .connections = {{"picture", "sound", "frame", walk::FixedChunks{2}}}},
       std::move(names));
   const EngineConfig config{.staging_bytes = 4096, .stream = model.stream->ref()};
   model.engines.push_back(std::make_unique<Engine>(
-      device, std::make_unique<Denoiser>(device, script), NodeResources(), config));
+      device, std::make_unique<Denoiser>(device, model.stream->ref(), script), NodeResources(),
+      config));
   NodeResources gate;
   gate.add("gate", std::make_unique<Gate>(gate.next_key(), script));
   model.engines.push_back(std::make_unique<Engine>(
-      device, std::make_unique<Encoder>(device, script), std::move(gate), config));
+      device, std::make_unique<Encoder>(device, model.stream->ref(), script), std::move(gate),
+      config));
   return model;
 }
 

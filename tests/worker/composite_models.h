@@ -11,6 +11,7 @@
 #include <array>
 #include <condition_variable>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -33,6 +34,8 @@ class CompositeScript {
                                                                                 std::uint64_t) {};
   /// Whether the encoder's resource refuses a step behind another one in flight; called with how often it was asked before.
   std::function<bool(int)> refuses = [](int) { return false; };
+  /// Whether the encoder ends its loop after the chunk that begins with this item of the stream.
+  std::function<bool(std::int64_t)> ends_encoding = [](std::int64_t) { return false; };
 
  private:
   mutable std::mutex mutex_;
@@ -47,6 +50,12 @@ struct CompositeNames {
   static constexpr SignalId kEmbedding{3};  // (1) f32
   static constexpr SignalId kLabel{4};      // (2) i32: elements of the row, its iteration
   static constexpr SignalId kChange{5};     // (S) f32 rows: how far the step has moved
+  static constexpr SignalId kCarry{6};      // without tensors
+  // Staged, by lane.
+  static constexpr SignalId kCounts{
+      7};  // (L) i32: elements of the lane's tensor along its first dimension
+  static constexpr SignalId kFactors{8};  // (L, 2) f32: condition, guidance
+  static constexpr SignalId kStarts{9};   // (L) i32: the chunk's place in its stream
   static constexpr LoopId kDenoising{0};
   static constexpr LoopId kEncoding{1};
   static constexpr WalkId kDenoise{0};
@@ -60,6 +69,7 @@ struct CompositeMath {
   static constexpr int kInnerSteps = 2;
   static constexpr int kMaxIterations = 12;
   static constexpr float kSmallChange = 0.02F;  // below it the loop stops
+  static constexpr int kMostFrames = 4;
 
   /// A forward of the denoiser on one row; how far it has moved.
   static float denoise(std::vector<float>& latents, float condition, float guidance);
@@ -69,79 +79,103 @@ struct CompositeMath {
 };
 
 /// Refines latents until they hardly move. A request with a guidance other than 1 (its temperature) runs a second branch without
-/// the condition, packed behind the first ones of the batch; guided and unguided requests are batched apart.
+/// the condition, packed behind the first ones of the batch; guided and unguided requests are batched apart. Steps of rows of
+/// kCapturedLatents are captured.
 class Denoiser final : public NodeSubmodule {
  public:
-  Denoiser(Device& device, CompositeScript& script);
+  static constexpr std::int64_t kCapturedLatents = 4;
+
+  Denoiser(Device& device, StreamRef stream, CompositeScript& script);
 
   std::unique_ptr<NodeInputs> prepare_inputs(const PrepareContext& context,
                                              const RequestView& request) override;
   bool can_batch(const BatchColumns&) const override { return true; }
+  bool can_use_cuda_graphs(const BatchColumns& batch) const override;
   CgKey cg_key_info(const BatchColumns& batch) const override;
   bool split_batches_by_capture_key(WalkId) const override { return true; }
-  std::optional<std::int32_t> max_batch_size(WalkId) const override { return 4; }
+  std::optional<std::int32_t> max_batch_size(WalkId) const override { return kMaxLanes; }
   bool declare_step(const BatchColumns& batch, SubmoduleStep& step) const override;
-  void preprocess(const BatchColumns&, StepContext&) override {}
+  void preprocess(const BatchColumns& batch, StepContext& context) override;
   void forward(const ModelInputsFromEngine& inputs, BatchedModelOutput& outputs) override;
   void postprocess(const RequestView& request, SignalMap& outputs,
                    const NodeInputs& inputs) override;
   std::vector<LoopId> check_stop(const RequestView& request, const HostRows& rows) const override;
+  void cleanup_request(RequestHandle) override { script_.on_hook("denoiser.cleanup", 0); }
   std::vector<CudaGraphConfig> get_cuda_graph_configs(Device&, int) const override;
 
  private:
+  static constexpr std::int32_t kMaxLanes = 4;
+
+  /// Addresses on the device: the same in each replay of a capture.
   struct Job {
-    std::vector<const float*> branches;  // 1, or 2 where guided
-    float* result = nullptr;
-    float* frames = nullptr;
-    float* change = nullptr;
-    std::int64_t count = 0;
-    float condition = 0.0F;
-    float guidance = 1.0F;
+    const float* latents = nullptr;
+    const std::int32_t* counts = nullptr;
+    const float* factors = nullptr;
+    float* results = nullptr;
+    float* frames = nullptr;  // kMostFrames of 2 a lane
+    float* changes = nullptr;
+    std::int64_t num_lanes = 0;
+    bool is_guided = false;
   };
-  struct Slot {
-    std::vector<Job> jobs;
-  };
-  static void run(void* slot);
+  static void run(void* job);
+  static std::unique_ptr<NodeInputs> make_row(Tensor latents, Tensor condition);
 
   CompositeScript& script_;
   CachingAllocator allocator_;
   DeviceBuffer changes_;
-  std::array<Slot, 4> slots_;
+  Tensor captured_results_;
+  Tensor captured_frames_;
+  std::array<Job, 4> jobs_;  // of eager steps
+  std::deque<Job> captured_jobs_;
   std::uint64_t num_steps_ = 0;
 };
 
-/// Sums the items of each chunk, weighted by their places in the stream. Keeps nothing between steps.
+/// Sums the items of each chunk, weighted by their places in the stream. Keeps nothing between steps. Its steps are captured
+/// with chunks of any sizes packed together.
 class Encoder final : public NodeSubmodule {
  public:
-  Encoder(Device& device, CompositeScript& script);
+  Encoder(Device& device, StreamRef stream, CompositeScript& script);
 
   std::vector<std::string> get_node_resources() const override { return {"gate"}; }
   std::unique_ptr<NodeInputs> prepare_inputs(const PrepareContext& context,
                                              const RequestView& request) override;
   bool can_batch(const BatchColumns&) const override { return true; }
-  std::optional<std::int32_t> max_batch_size(WalkId) const override { return 3; }
+  std::optional<std::int32_t> max_batch_size(WalkId) const override { return kMaxLanes; }
   bool declare_step(const BatchColumns& batch, SubmoduleStep& step) const override;
-  void preprocess(const BatchColumns&, StepContext&) override {}
+  void preprocess(const BatchColumns& batch, StepContext& context) override;
   void forward(const ModelInputsFromEngine& inputs, BatchedModelOutput& outputs) override;
+  std::vector<CudaGraphConfig> get_cuda_graph_configs(Device&, int) const override;
+  std::vector<LoopId> check_stop(const RequestView& request, const HostRows& rows) const override;
+  std::span<const SignalId> device_loopback_signals(WalkId) const override;
 
  private:
+  static constexpr std::int32_t kMaxLanes = 3;
+
   struct Job {
-    const float* items = nullptr;
-    std::int64_t count = 0;
-    std::int64_t start = 0;
-    float* result = nullptr;
+    const float* items = nullptr;  // 2 elements each
+    const std::int32_t* counts = nullptr;
+    const std::int32_t* starts = nullptr;
+    float* results = nullptr;
+    std::int64_t num_lanes = 0;
   };
-  struct Slot {
-    std::vector<Job> jobs;
-  };
-  static void run(void* slot);
+  static void run(void* job);
 
   CompositeScript& script_;
   CachingAllocator allocator_;
-  std::array<Slot, 4> slots_;
+  Tensor captured_results_;
+  std::array<Job, 4> jobs_;  // of eager steps
+  std::deque<Job> captured_jobs_;
   std::uint64_t num_steps_ = 0;
 };
 
-[[nodiscard]] CompositeModel make_composite_model(Device& device, CompositeScript& script);
+/// The loops in which the encoder runs.
+enum class EncoderLoops : std::uint8_t {
+  kOne,
+  kTwo,  // in two walks, one after the other; each step waits for "carry" of the one before, so that steps run ahead. Requests
+         // bring it once for each walk
+};
+
+[[nodiscard]] CompositeModel make_composite_model(Device& device, CompositeScript& script,
+                                                  EncoderLoops loops = EncoderLoops::kOne);
 
 }  // namespace rigel::testing

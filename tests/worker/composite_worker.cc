@@ -39,6 +39,12 @@ class AnswerCollector final : public OutputListener {
 
 }  // namespace
 
+std::shared_ptr<OutputListener> collect_answer(std::future<CompositeAnswer>& answer) {
+  auto collector = std::make_shared<AnswerCollector>();
+  answer = collector->future();
+  return collector;
+}
+
 CompositeExpectation expect(const CompositeRequest& request) {
   CompositeExpectation expected;
   std::vector<float> latents = request.latents;
@@ -102,7 +108,7 @@ void CompositeWorkerTest::start(bool one_step_ahead, std::int32_t num_rows) {
   DeviceOptions options;
   options.mode = DeviceMode::kThreaded;
   device = Device::open(options);
-  CompositeModel model = make_composite_model(*device, script);
+  CompositeModel model = make_composite_model(*device, script, loops);
   on_model(model);
   dispatcher = std::make_unique<Dispatcher>(nullptr, [](RequestId, std::int32_t) {});
   worker = std::make_unique<Worker>(
@@ -114,8 +120,8 @@ void CompositeWorkerTest::start(bool one_step_ahead, std::int32_t num_rows) {
 std::future<CompositeAnswer> CompositeWorkerTest::submit_inputs(std::uint64_t seed,
                                                                 std::vector<RequestInput> inputs,
                                                                 float guidance) {
-  auto collector = std::make_shared<AnswerCollector>();
-  std::future<CompositeAnswer> future = collector->future();
+  std::future<CompositeAnswer> future;
+  const std::shared_ptr<OutputListener> collector = collect_answer(future);
   GenerationRequest request;
   request.inputs = std::move(inputs);
   request.sampling.seed = seed;
@@ -127,11 +133,13 @@ std::future<CompositeAnswer> CompositeWorkerTest::submit_inputs(std::uint64_t se
 
 std::future<CompositeAnswer> CompositeWorkerTest::submit(const CompositeRequest& request) {
   const Tensor condition = Tensor::copy_of(std::span<const float>(&request.condition, 1));
-  return submit_inputs(
-      request.seed,
-      {{"denoiser", "latents", {Tensor::copy_of(std::span<const float>(request.latents))}},
-       {"denoiser", "condition", {condition}}},
-      request.guidance);
+  std::vector<RequestInput> inputs = {
+      {"denoiser", "latents", {Tensor::copy_of(std::span<const float>(request.latents))}},
+      {"denoiser", "condition", {condition}}};
+  if (loops == EncoderLoops::kTwo) {
+    inputs.insert(inputs.end(), 2, {"encoder", "carry", {}});
+  }
+  return submit_inputs(request.seed, std::move(inputs), request.guidance);
 }
 
 }  // namespace rigel::testing

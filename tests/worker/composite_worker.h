@@ -29,6 +29,9 @@ struct CompositeAnswer {
   std::string error;
 };
 
+/// Collects what a request gets; the answer is there with its end.
+[[nodiscard]] std::shared_ptr<OutputListener> collect_answer(std::future<CompositeAnswer>& answer);
+
 /// Without a worker: the same loop on the host.
 struct CompositeExpectation {
   std::map<std::string, std::vector<std::vector<float>>> values;
@@ -51,6 +54,7 @@ class CompositeWorkerTest : public ::testing::Test {
   void stop();
 
   CompositeScript script;
+  EncoderLoops loops = EncoderLoops::kOne;
   std::function<void(CompositeModel&)> on_model = [](CompositeModel&) {};
   std::unique_ptr<Device> device;
   std::unique_ptr<Dispatcher> dispatcher;

@@ -209,56 +209,51 @@ TEST_F(CompositeWorker,
   check(submit(ordinary(3)).get(), ordinary(3));
 }
 
-/// Captured steps without a graph: the forward itself, over padded lanes.
-class ForwardAgain final : public CapturedSteps {
- public:
-  explicit ForwardAgain(NodeSubmodule& submodule) : submodule_(submodule) {
-    padding_.input_seq_len = 4;
+/// What the loops on the host give, with every step that can be captured replayed: the denoiser's by batch, guided and not, the
+/// encoder's with chunks of one and two items packed together.
+TEST_F(CompositeWorker, T_CG_3_captured_loops_and_streams_give_what_eager_ones_do) {
+  std::vector<const Engine*> engines;
+  on_model = [&](CompositeModel& model) {
+    for (const auto& engine : model.engines) {
+      StepCaptures& captures = engine->capture_steps({.staging_bytes = 4096});
+      captures.capture_all();
+      for (const CaptureFailure& failure : captures.runner().failures()) {
+        ADD_FAILURE() << failure.message;
+      }
+      engines.push_back(engine.get());
+    }
+  };
+  std::vector<CompositeRequest> requests = requests_of_every_kind();
+  for (std::uint64_t seed = 13; seed <= 18; ++seed) {
+    requests.push_back({.seed = seed,
+                        .latents = {static_cast<float>(seed), -2.0F, 0.5F, 3.0F},
+                        .condition = 0.5F,
+                        .guidance = seed % 2 == 0 ? 2.5F : 1.0F});
   }
-  std::optional<SlotLease> lease(const BucketQuery& query) override {
-    for (const std::int32_t size : {1, 2, 4}) {
-      if (query.num_lanes <= size) {
-        ++num_leases;
-        return SlotLease{0, {query.walk, size, query.num_tokens, query.key}};
+  for (const bool ahead : {false, true}) {
+    engines.clear();
+    start(ahead, /*num_rows=*/6);
+    std::vector<std::future<CompositeAnswer>> answers;
+    for (const CompositeRequest& request : requests) {
+      answers.push_back(submit(request));
+    }
+    for (std::size_t index = 0; index < requests.size(); ++index) {
+      check(answers[index].get(), requests[index]);
+    }
+    worker->stop();  // from here on its engines are ours
+    for (const Engine* engine : engines) {
+      std::uint64_t num_replays = 0;
+      const GraphRunner& runner = engine->captures()->runner();
+      for (std::size_t bucket = 0; bucket < runner.buckets().size(); ++bucket) {
+        num_replays += runner.num_replays(bucket);
+      }
+      EXPECT_GT(num_replays, 5U);
+      for (const GraphMiss& miss : engine->graph_misses().all()) {
+        EXPECT_EQ(miss.walk, CompositeNames::kDenoise);
+        EXPECT_EQ(miss.reason, GraphMissReason::kDeclined) << "rows of other lengths";
       }
     }
-    return std::nullopt;
   }
-  const NodeInputs& padding_row(const SlotLease&) const override { return padding_; }
-  void replay(const SlotLease& lease, const ModelInputsFromEngine& inputs,
-              BatchedModelOutput& outputs) override {
-    EXPECT_EQ(inputs.handles.size(), static_cast<std::size_t>(lease.bucket.num_lanes));
-    const bool is_guided = lease.bucket.key == CgKey::interned(1);
-    EXPECT_EQ(inputs.step->segments.size(), inputs.handles.size() * (is_guided ? 2 : 1));
-    submodule_.forward(inputs, outputs);
-  }
-  void release(const SlotLease&) noexcept override { --num_leases; }
-
-  int num_leases = 0;
-
- private:
-  NodeSubmodule& submodule_;
-  NodeInputs padding_;
-};
-
-TEST_F(CompositeWorker, CapturedStepsServeEveryBatchOfTheLoop) {
-  std::unique_ptr<ForwardAgain> captured;
-  on_model = [&](CompositeModel& model) {
-    Engine& engine = *model.engines[static_cast<std::size_t>(CompositeNames::kDenoiser)];
-    captured = std::make_unique<ForwardAgain>(engine.submodule());
-    engine.set_captured_steps(captured.get());
-  };
-  start();
-  std::vector<std::future<CompositeAnswer>> answers;
-  const std::vector<CompositeRequest> requests = requests_of_every_kind();
-  for (const CompositeRequest& request : requests) {
-    answers.push_back(submit(request));
-  }
-  for (std::size_t index = 0; index < requests.size(); ++index) {
-    check(answers[index].get(), requests[index]);
-  }
-  stop();
-  EXPECT_EQ(captured->num_leases, 0);
 }
 
 }  // namespace

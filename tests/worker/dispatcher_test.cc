@@ -54,14 +54,16 @@ class TextCollector final : public OutputListener {
 
 class DispatcherTest : public ::testing::Test {
  protected:
-  std::shared_ptr<TextCollector> open(RequestId id, std::vector<std::string> stop = {}) {
+  std::shared_ptr<TextCollector> open(RequestId id, std::vector<std::string> stop = {},
+                                      std::int32_t min_tokens = 0) {
     auto collector = std::make_shared<TextCollector>();
     dispatcher.open({.id = id,
                      .listener = collector,
                      .stop = std::move(stop),
                      .include_stop = false,
                      .skip_special = true,
-                     .num_prompt_tokens = 1});
+                     .num_prompt_tokens = 1,
+                     .min_tokens = min_tokens});
     return collector;
   }
   /// One step in which one request gets a token.
@@ -124,6 +126,24 @@ TEST_F(DispatcherTest, AStopStringAcrossTokensEndsTheTextBeforeItAndTellsTheWork
   const std::lock_guard lock(mutex);
   EXPECT_THAT(stopped, ElementsAre(RequestId{2}));
   EXPECT_EQ(tokens_at_stop, 5);
+}
+
+TEST_F(DispatcherTest, AStopStringDoesNotEndAnAnswerThatIsStillTooShort) {
+  const auto answer = open(RequestId{7}, {"lo", "er"}, /*min_tokens=*/5);
+  spell(RequestId{7}, "hello");  // complete in time, and counted no more when the next tokens come
+  spell(RequestId{7}, "there");
+  answer->wait();
+  EXPECT_EQ(answer->text, "helloth");
+  EXPECT_EQ(answer->stop_string, "er");
+  EXPECT_EQ(answer->ids.size(), 9u);
+}
+
+TEST_F(DispatcherTest, AStopStringThatBeginsInTimeAndEndsLaterEndsTheAnswer) {
+  const auto answer = open(RequestId{8}, {"loth"}, /*min_tokens=*/5);
+  spell(RequestId{8}, "hellothere");
+  answer->wait();
+  EXPECT_EQ(answer->text, "hel");
+  EXPECT_EQ(answer->ids.size(), 7u);
 }
 
 TEST_F(DispatcherTest, WhatIsHeldBackForAStopStringComesAtTheEnd) {

@@ -1,11 +1,13 @@
 // Captured steps in serving: which steps replay, and what is said of those that do not.
 
+#include "graphs/graph_cost.h"
 #include "tests/worker/request_mix.h"
 #include "tests/worker/tiny_service.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <chrono>
 #include <map>
 #include <set>
@@ -52,7 +54,8 @@ class GraphService : public testing::TinyServiceTest {
   static std::set<std::string> buckets(const ServiceMetrics& metrics) {
     std::set<std::string> names;
     for (const GraphReplayCount& replays : metrics.graph_replays) {
-      EXPECT_EQ(replays.walk, "decode");
+      EXPECT_EQ(replays.walk,
+                replays.bucket.find("tokens") == std::string::npos ? "decode" : "mixed");
       names.insert(replays.bucket);
     }
     return names;
@@ -71,6 +74,47 @@ TEST_F(GraphService, T_CG_1_every_decode_step_of_a_model_replays) {
   EXPECT_TRUE(buckets(metrics).contains("8/logprobs"));
 }
 
+// A captured step has room for whole pages of tokens, so the bytes of page updates have steps.
+constexpr double kPageUpdateBytes = 16;
+
+TEST_F(GraphService, LaunchesAreNamedByLayerAndCostWhatTheirFunctionsSay) {
+  const auto service = start(options());
+  std::vector<GraphManifest> graphs;
+  for (const GraphManifest& graph : service->description().graphs) {
+    if (graph.bucket.key == service->description().graphs.front().bucket.key) {
+      graphs.push_back(graph);
+    }
+  }
+  ASSERT_EQ(graphs.size(), 8U);
+  const auto [small, large] = std::ranges::minmax_element(
+      graphs, {}, [](const GraphManifest& graph) { return graph.bucket.num_tokens; });
+  const auto costs = launch_costs(*small, *large);
+  ASSERT_TRUE(costs.has_value());
+  std::set<int> layers;
+  for (const LaunchCost& cost : *costs) {
+    layers.insert(cost.layer);
+  }
+  EXPECT_EQ(layers.size(), static_cast<std::size_t>(files().config.num_layers) + 1) << "and -1";
+  for (const GraphManifest& graph : graphs) {
+    ASSERT_EQ(graph.launches.size(), costs->size());
+    for (std::size_t i = 0; i < costs->size(); ++i) {
+      const simt::Traffic& traffic = graph.launches[i].traffic;
+      const LaunchCost& cost = (*costs)[i];
+      const std::int64_t tokens = graph.bucket.num_tokens;
+      const std::int64_t context = traffic.context.num_tokens;
+      const std::string which = std::string(cost.operation) + " of " + std::to_string(tokens);
+      EXPECT_NEAR(cost.read_bytes(tokens, context), static_cast<double>(traffic.read_bytes),
+                  kPageUpdateBytes)
+          << which;
+      EXPECT_NEAR(cost.written_bytes(tokens, context), static_cast<double>(traffic.written_bytes),
+                  kPageUpdateBytes)
+          << which;
+      EXPECT_DOUBLE_EQ(cost.flops(tokens, context), static_cast<double>(traffic.flops)) << which;
+      EXPECT_EQ(std::string(cost.operation) == "attend_decode", context > 0) << which;
+    }
+  }
+}
+
 TEST_F(GraphService, T_CG_1_a_batch_above_the_largest_capture_is_split_and_never_eager) {
   WorkerOptions few = options();
   few.capture_sizes = {1, 3};
@@ -79,6 +123,17 @@ TEST_F(GraphService, T_CG_1_a_batch_above_the_largest_capture_is_split_and_never
   const ServiceMetrics metrics = service->metrics();
   EXPECT_THAT(metrics.graph_misses, IsEmpty());
   EXPECT_TRUE(buckets(metrics).contains("3"));
+}
+
+TEST_F(GraphService, T_CG_1_prompts_replay_a_packed_capture_that_holds_them) {
+  WorkerOptions packed = options();
+  packed.prefill_capture_sizes = {64};
+  const auto service = start(packed);
+  EXPECT_THAT(service->description().capture_failures, IsEmpty());
+  run(*service);
+  const ServiceMetrics metrics = service->metrics();
+  EXPECT_THAT(metrics.graph_misses, IsEmpty());
+  EXPECT_TRUE(buckets(metrics).contains("8/64-tokens"));
 }
 
 TEST_F(GraphService, T_CG_12_without_captured_steps_nothing_replays_and_nothing_is_missed) {
@@ -152,6 +207,10 @@ TEST_F(GraphService, T_CG_1_options_that_cannot_be_are_refused_by_name) {
               HasSubstr("cudagraph_capture_sizes must be between 5 and 8, got 2"));
   EXPECT_THAT(error_of([](WorkerOptions& wrong) { wrong.capture_sizes = {9}; }),
               HasSubstr("cudagraph_capture_sizes must be between 1 and 8, got 9"));
+  EXPECT_THAT(error_of([](WorkerOptions& wrong) {
+                wrong.prefill_capture_sizes = {64, 0};
+              }),
+              HasSubstr("prefill_capture_sizes must be between 65 and "));
 }
 
 }  // namespace

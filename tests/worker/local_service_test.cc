@@ -59,6 +59,11 @@ class AnswerCollector final : public OutputListener {
   std::promise<Answer> ended_;
 };
 
+class IgnoresOutput final : public OutputListener {
+ public:
+  void on_delta(const OutputDelta&) override {}
+};
+
 class LocalServiceTest : public testing::TinyServiceTest {
  protected:
   static WorkerOptions options() {
@@ -214,6 +219,11 @@ TEST_F(LocalServiceTest, PreemptedRequestsGetTheSameAnswers) {
   }
   EXPECT_GT(service->metrics().num_preemptions, 0U);
   EXPECT_EQ(service->metrics().num_running, 0);
+  std::size_t num_prompt_tokens = 0;
+  for (const GenerationRequest& request : requests) {
+    num_prompt_tokens += request.prompt.size();
+  }
+  EXPECT_EQ(service->metrics().prompt_tokens, num_prompt_tokens) << "each prompt counts once";
 }
 
 TEST_F(LocalServiceTest, ManyShortRequestsWithCancelsLeaveEveryPage) {
@@ -240,6 +250,27 @@ TEST_F(LocalServiceTest, ManyShortRequestsWithCancelsLeaveEveryPage) {
   }
   EXPECT_EQ(service->metrics().kv_cache_usage, 0.0);
   EXPECT_EQ(service->num_unfinished(), 0);
+}
+
+TEST_F(LocalServiceTest, ABurstIsRefusedBeyondTheRowsAndTheQueue) {
+  WorkerOptions few = options();
+  few.max_num_seqs = 1;
+  few.max_waiting = 2;
+  const auto service = start(few);
+  GenerationRequest request;
+  request.prompt = {5, 6, 7};
+  request.sampling.max_tokens = 400;
+  request.sampling.ignore_eos = true;
+  int num_refused = 0;
+  for (int turn = 0; turn < 50; ++turn) {
+    const SubmitResult result = service->submit(request, std::make_shared<IgnoresOutput>());
+    if (result.error) {
+      EXPECT_EQ(result.error->kind, RequestError::Kind::kOverloaded);
+      ++num_refused;
+    }
+    EXPECT_LE(service->num_unfinished(), 3);
+  }
+  EXPECT_GT(num_refused, 0);
 }
 
 TEST_F(LocalServiceTest, ACancelledRequestEndsAndTheOthersGoOn) {
@@ -286,6 +317,40 @@ TEST_F(LocalServiceTest, ALengthFinishGivesExactlyThatManyTokens) {
     request.sampling.max_tokens = max_tokens;
     request.sampling.ignore_eos = true;
     EXPECT_EQ(submit(*service, request).get().ids.size(), static_cast<std::size_t>(max_tokens));
+  }
+}
+
+TEST_F(LocalServiceTest, APromptCountsOnceItHasBeenComputed) {
+  const auto service = start(options());
+  GenerationRequest request;
+  request.prompt.assign(20, 4);
+  request.inputs = {{"node", "input", {}}};
+  EXPECT_EQ(submit(*service, request).get().finish, FinishReason::kError);
+  EXPECT_EQ(service->metrics().prompt_tokens, 0U) << "it never ran";
+  request.inputs.clear();
+  request.sampling.max_tokens = 1;
+  EXPECT_EQ(submit(*service, request).get().ids.size(), 1U);
+  EXPECT_EQ(service->metrics().prompt_tokens, 20U);
+  request.sampling.max_tokens = 0;
+  request.prompt_top = 0;
+  EXPECT_EQ(submit(*service, request).get().scores.logprobs.size(), 19U);
+  EXPECT_EQ(service->metrics().prompt_tokens, 40U) << "a scored prompt, too";
+}
+
+TEST_F(LocalServiceTest, NeighbouringSeedsShareNoStreams) {
+  std::vector<std::vector<std::int32_t>> seen;
+  for (const std::uint64_t seed : {0, 1}) {
+    WorkerOptions seeded = options();
+    seeded.seed = seed;
+    const auto service = start(seeded);
+    GenerationRequest request;
+    request.prompt = {9, 8, 7};
+    request.sampling.max_tokens = 12;
+    request.sampling.ignore_eos = true;
+    for (int index = 0; index < 2; ++index) {
+      seen.push_back(submit(*service, request).get().ids);
+      EXPECT_EQ(std::ranges::count(seen, seen.back()), 1) << "seed " << seed << ", " << index;
+    }
   }
 }
 

@@ -1,4 +1,4 @@
-// docs/one-step.md is a map of the code: every function it names must stand in a file it names.
+// docs/one-step.md is a map of the code: every function it names must be defined in a file of its row.
 
 #include <gtest/gtest.h>
 
@@ -42,13 +42,24 @@ std::vector<std::string> names_in(std::string cell) {
   return names;
 }
 
-TEST(OneStep, EveryFunctionOfTheMapStandsInAFileOfItsRow) {
+/// Whether a line that begins a definition has the function's name: a call is indented.
+bool is_defined_in(const std::string& sources, const std::string& function) {
+  std::istringstream lines(sources);
+  for (std::string line; std::getline(lines, line);) {
+    if (!line.empty() && line.front() != ' ' && line.find(function + "(") != std::string::npos) {
+      return true;
+    }
+  }
+  return false;
+}
+
+TEST(OneStep, EveryFunctionOfTheMapIsDefinedInAFileOfItsRow) {
   const std::string root = std::string(RIGEL_TEST_DATA) + "/../../";
   std::istringstream map(contents(root + "docs/one-step.md"));
   int num_functions = 0;
   for (std::string line; std::getline(map, line);) {
     const std::vector<std::string> cells = cells_of(line);
-    if (cells.size() < 4 || cells[3].find(".cc") == std::string::npos) {
+    if (cells.size() < 4 || cells[1] == " stage " || cells[1] == "---") {
       continue;
     }
     std::string sources;
@@ -58,8 +69,8 @@ TEST(OneStep, EveryFunctionOfTheMapStandsInAFileOfItsRow) {
       sources += source;
     }
     for (const std::string& function : names_in(cells[2])) {
-      EXPECT_NE(sources.find(function + "("), std::string::npos)
-          << function << " is not in the files of: " << line;
+      EXPECT_TRUE(is_defined_in(sources, function))
+          << function << " is not defined in the files of: " << line;
       ++num_functions;
     }
   }

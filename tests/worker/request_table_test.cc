@@ -40,6 +40,26 @@ TEST(RequestTable, C_7_no_handle_comes_back_with_its_row) {
   }
 }
 
+TEST(RequestTable, ARequestStaysWhereItIsAndLeavesNothingToTheNext) {
+  RequestTable table(1);
+  RequestState& first = accept(table, 1);
+  first.tokens = {1, 2, 3};
+  first.num_pending = 2;
+  RequestState& kept = accept(table, 2);
+  table.release(first, /*last_touch=*/0);
+  for (std::uint64_t id = 3; id < 400; ++id) {
+    const RequestState& next = accept(table, id);
+    ASSERT_TRUE(next.tokens.empty());
+    ASSERT_EQ(next.num_pending, 0);
+    ASSERT_TRUE(next.handle().is_padding());
+  }
+  EXPECT_EQ(table.find(RequestId{2}), &kept);
+  EXPECT_EQ(kept.id, RequestId{2});
+  EXPECT_EQ(table.find(RequestId{1}), nullptr);
+  EXPECT_THROW(accept(table, 2), CheckError);
+  EXPECT_EQ(table.size(), 398U);
+}
+
 TEST(RequestTable, RowsRunOutAndComeBack) {
   RequestTable table(2);
   RequestState& a = accept(table, 1);

@@ -73,6 +73,27 @@ TEST_P(SteadySteps, AllocateNothingLockNothingAndCallNoKernel) {
   EXPECT_GT(cost.host_us, 0.0);
 }
 
+TEST(StepBench, InTurnTheDeviceWaitsForTheHost) {
+  if (!Device::available() || Device::open({})->is_cuda()) {
+    GTEST_SKIP() << "of the null device";
+  }
+  for (const bool preplan : {true, false}) {
+    const StepCost cost = measure_step({.num_rows = 7,
+                                        .context = 100,
+                                        .num_timed = 20,
+                                        .num_counted = 100,
+                                        .one_step_ahead = false,
+                                        .preplan = preplan});
+    EXPECT_GT(cost.idle_us, 0.0);
+    if (counts_thread_costs()) {
+      EXPECT_EQ(cost.costs.allocations, 0);
+    }
+  }
+  const StepCost ahead =
+      measure_step({.num_rows = 7, .context = 100, .num_timed = 20, .num_counted = 20});
+  EXPECT_EQ(ahead.idle_us, 0.0);
+}
+
 INSTANTIATE_TEST_SUITE_P(Rows, SteadySteps, ::testing::Values(1, 7, 64));
 
 }  // namespace

@@ -96,6 +96,25 @@ TEST_F(WorkerLoop, T_WK_2_a_stop_string_wastes_at_most_two_row_steps) {
   EXPECT_EQ(wasted(WasteReason::kStopToken), 0);
 }
 
+TEST_F(WorkerLoop, T_WK_2_a_stop_string_wastes_no_more_where_listeners_are_slower_than_steps) {
+  const text::Tokenizer tokenizer(letters());
+  script.token = [](std::uint64_t, std::int32_t count) { return count % 26; };
+  on_output = [] { std::this_thread::sleep_for(std::chrono::milliseconds(1)); };
+  start({.tokenizer = &tokenizer});
+  SamplingParams sampling;
+  sampling.stop = {"lm"};
+  EXPECT_EQ(submit(1, 3, 100, sampling).get().ids.size(), 13U);
+  EXPECT_EQ(submit(2, 3, 1).get().finish, FinishReason::kLength);  // whose letter comes later
+  worker->stop();
+  EXPECT_LE(wasted(WasteReason::kStopString), 2);
+  const ServiceMetrics metrics = worker->metrics().snapshot();
+  const auto rows = [&metrics](SpeculativeRow kind) {
+    return metrics.speculative_rows[static_cast<std::size_t>(kind)];
+  };
+  EXPECT_GE(rows(SpeculativeRow::kContinuing), 11U);
+  EXPECT_EQ(rows(SpeculativeRow::kDropped), 0U);
+}
+
 TEST_F(WorkerLoop, T_WK_3_a_request_that_is_cancelled_during_a_step_leaves_the_others_alone) {
   script.hold_device_after(1);
   start();
@@ -109,6 +128,8 @@ TEST_F(WorkerLoop, T_WK_3_a_request_that_is_cancelled_during_a_step_leaves_the_o
   EXPECT_LT(cancelled.ids.size(), 6U);
   EXPECT_EQ(second.get().ids, tokens_of(2, 6));
   stop_and_check_pages();
+  EXPECT_GE(wasted(WasteReason::kCancelled), 1);
+  EXPECT_LE(wasted(WasteReason::kCancelled), 2);
 }
 
 TEST_F(WorkerLoop, T_WK_5_a_row_that_drops_out_of_a_step_leaves_the_order_of_the_others) {
