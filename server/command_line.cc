@@ -12,6 +12,7 @@
 #include <cstdio>
 #include <exception>
 #include <functional>
+#include <optional>
 #include <stdexcept>
 
 namespace rigel::server {
@@ -56,9 +57,9 @@ void refuse_option(CLI::App& app, const std::string& name, const std::string& ha
 void add_future_options(CLI::App& app) {
   app.add_flag("--no-early-speculation")->description("always so in this build")->group("Engine");
   refuse_option(app, "--steps-per-launch", "1");
-  for (const char* name : {"--max-consecutive-steps", "--yield-hold-ms"}) {
-    refuse_option(app, name, "");
-  }
+  // Whoever is ready runs in the step that comes next, or takes turns.
+  refuse_option(app, "--max-consecutive-steps", "1");
+  refuse_option(app, "--yield-hold-ms", "0");
 }
 
 void add_model(CLI::App& app, std::string& model) {
@@ -142,6 +143,9 @@ void add_engine_options(CLI::App& app, CommandLine& line) {
                "without async scheduling: plan the next step while the device has this one; "
                "default on")
       ->group("Engine");
+  app.add_flag("--programmatic-launches,!--no-programmatic-launches", worker.programmatic_launches,
+               "cuda: small kernels start while the one before them ends; default on")
+      ->group("Engine");
   app.add_flag("--enforce-eager", worker.enforce_eager, "no captured steps")->group("Engine");
   app.add_option("--capture", worker.capture,
                  "eager: capture steps before serving; lazy: while serving, in idle moments")
@@ -157,6 +161,13 @@ void add_engine_options(CLI::App& app, CommandLine& line) {
       ->delimiter(',')
       ->allow_extra_args(false)
       ->check(positive("REQUESTS"))
+      ->group("Engine");
+  app.add_option("--prefill-capture-sizes", worker.prefill_capture_sizes,
+                 "tokens of the captured steps with prompts, ascending, with commas between; 0: "
+                 "none; default 64 to 2048 on CUDA, none on the CPU")
+      ->delimiter(',')
+      ->allow_extra_args(false)
+      ->check(CLI::NonNegativeNumber)
       ->group("Engine");
   add_future_options(app);
 }
@@ -303,9 +314,21 @@ void add_bench_step(CLI::App& bench, CommandLine& line) {
                   "whose allocations, locks and system calls are counted")
       ->check(CLI::Range(1, 1 << 20))
       ->capture_default_str();
+  step.add_flag("--async-scheduling,!--no-async-scheduling", options.async_scheduling,
+                "launch a step before the one in front of it has been read; default on");
+  step.add_flag("--preplan,!--no-preplan", options.preplan,
+                "without async scheduling: plan the next step while the device has this one; "
+                "default on");
   step.add_flag("--json", options.json, "one JSON object");
   add_program_options(step, line);
   step.callback([&line] { line.command = [&line] { return run_bench_step(line.bench_step); }; });
+}
+
+void refuse_measurement(CLI::App& bench, const std::string& name) {
+  CLI::App& measurement = *bench.add_subcommand(name, "not available in this build")->group("");
+  measurement.allow_extras();
+  measurement.callback(
+      [name] { throw CLI::ValidationError("bench " + name, "is not available in this build"); });
 }
 
 void add_bench(CLI::App& app, CommandLine& line) {
@@ -336,6 +359,28 @@ void add_bench(CLI::App& app, CommandLine& line) {
     };
   });
   add_bench_step(bench, line);
+  for (const char* name : {"latency", "serve", "kernels", "load"}) {
+    refuse_measurement(bench, name);
+  }
+}
+
+/// The word that stands where a command should; nothing if there is none.
+std::optional<std::string> unknown_command(const CLI::App& program) {
+  const CLI::App* app = &program;
+  while (!app->get_subcommands().empty()) {
+    app = app->get_subcommands().front();
+  }
+  const std::vector<std::string> rest = app->remaining();
+  if (app->get_require_subcommand_min() == 0 || rest.empty()) {
+    return std::nullopt;
+  }
+  std::string known;
+  for (const CLI::App* command : app->get_subcommands({})) {
+    if (!command->get_group().empty()) {
+      known += (known.empty() ? "" : ", ") + command->get_name();
+    }
+  }
+  return fmt::format("there is no command '{}'; {} has {}", rest.front(), app->get_name(), known);
 }
 
 int run_guarded(const std::function<int()>& command) {
@@ -366,6 +411,11 @@ int parse_and_run(std::vector<std::string> arguments) {
   try {
     std::reverse(arguments.begin(), arguments.end());  // the order in which the library takes them
     app.parse(std::move(arguments));
+  } catch (const CLI::RequiredError& problem) {
+    if (const std::optional<std::string> message = unknown_command(app)) {
+      throw std::invalid_argument(*message);
+    }
+    return app.exit(problem) == 0 ? kDone : kWrongUsage;
   } catch (const CLI::ParseError& problem) {
     return app.exit(problem) == 0 ? kDone : kWrongUsage;
   }

@@ -1,12 +1,13 @@
 #include "server/config.h"
 
-#include <fmt/core.h>
+#include <fmt/format.h>
 #include <yaml-cpp/yaml.h>
 
 #include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <cstdlib>
+#include <filesystem>
 #include <stdexcept>
 
 namespace rigel::server {
@@ -31,10 +32,19 @@ std::string option_name(std::string key) {
   return "--" + key;
 }
 
-bool gives(const std::vector<std::string>& arguments, const std::string& option) {
-  return std::any_of(arguments.begin(), arguments.end(), [&](const std::string& argument) {
-    return argument == option || argument.starts_with(option + "=");
-  });
+/// What an option is about: --no-x and --x switch the same thing.
+std::string_view without_negation(std::string_view option) {
+  constexpr std::string_view kNegation = "--no-";
+  return option.substr(option.starts_with(kNegation) ? kNegation.size() : 2);
+}
+
+/// Whether the command line has the option, or its negation, or what it negates.
+bool gives(const std::vector<std::string>& arguments, std::string_view option) {
+  const auto is_it = [wanted = without_negation(option)](std::string_view argument) {
+    return argument.starts_with("--") &&
+           without_negation(argument.substr(0, argument.find('='))) == wanted;
+  };
+  return std::any_of(arguments.begin(), arguments.end(), is_it);
 }
 
 /// The FILE of --config FILE or --config=FILE; empty if there is none.
@@ -51,20 +61,33 @@ std::string config_path(const std::vector<std::string>& arguments) {
   return {};
 }
 
-/// A scalar, or a list's scalars with commas between.
-std::string value_text(const YAML::Node& node, const std::string& path, const std::string& key) {
+/// A scalar, or a list's scalars: an option that may be given several times is given once an item.
+std::vector<std::string> value_texts(const YAML::Node& node, const std::string& path,
+                                     const std::string& key) {
   if (node.IsScalar()) {
-    return node.Scalar();
+    return {node.Scalar()};
   }
-  if (!node.IsSequence()) {
+  bool is_list = node.IsSequence();
+  std::vector<std::string> texts;
+  for (std::size_t i = 0; is_list && i < node.size(); ++i) {
+    is_list = node[i].IsScalar();
+    texts.push_back(node[i].Scalar());
+  }
+  if (!is_list) {
     throw std::invalid_argument(
         fmt::format("{}: {} must be a value or a list of values", path, key));
   }
-  std::string text;
-  for (const YAML::Node& item : node) {
-    text += (text.empty() ? "" : ",") + value_text(item, path, key);
+  return texts;
+}
+
+void check_device_text(std::string_view name, std::string_view list) {
+  const bool is_all = name == "all" && list == "all";
+  if (!is_all && std::ranges::find(device_text_names(), name) == device_text_names().end()) {
+    throw std::invalid_argument(
+        fmt::format("RIGEL_SIMT must be all or names of operations with commas between ({}), got "
+                    "'{}'",
+                    fmt::join(device_text_names(), ", "), name));
   }
-  return text;
 }
 
 const char* environment(const char* name) {
@@ -73,6 +96,18 @@ const char* environment(const char* name) {
 }
 
 }  // namespace
+
+std::span<const std::string_view> device_text_names() {
+  // As they are launched: what has a native variant beside its device text, and the matrix product.
+  static constexpr std::string_view kNames[] = {
+      "add",           "add_rms_norm",  "add_to_residual",  "apply_penalties",
+      "argmax",        "attend_decode", "attend_prefill",   "copy_pages",
+      "embed",         "gate",          "gather_rows",      "gemm",
+      "head_rms_norm", "log_probs",     "materialize_rows", "publish_tokens",
+      "rms_norm",      "rotary",        "rotary_angles",    "rotary_append_kv",
+      "sample",        "select_tokens", "splice_rows",      "stop_copy"};
+  return kNames;
+}
 
 std::int64_t parse_size(std::string_view text) {
   double number = -1.0;
@@ -93,6 +128,9 @@ void merge_config_file(std::vector<std::string>& arguments) {
     return;
   }
   YAML::Node root;
+  if (std::filesystem::is_directory(path)) {
+    throw std::invalid_argument(fmt::format("--config {}: is a directory", path));
+  }
   try {
     root = YAML::LoadFile(path);
   } catch (const YAML::Exception& problem) {
@@ -104,14 +142,17 @@ void merge_config_file(std::vector<std::string>& arguments) {
   if (!root.IsMap()) {
     throw std::invalid_argument(fmt::format("--config {}: must be a map of options", path));
   }
+  std::vector<std::string> of_file;
   for (const auto& entry : root) {
     const std::string option = option_name(entry.first.Scalar());
     if (option == "--config" || entry.second.IsNull() || gives(arguments, option)) {
       continue;
     }
-    arguments.push_back(
-        fmt::format("{}={}", option, value_text(entry.second, path, entry.first.Scalar())));
+    for (const std::string& value : value_texts(entry.second, path, entry.first.Scalar())) {
+      of_file.push_back(fmt::format("{}={}", option, value));
+    }
   }
+  arguments.insert(arguments.end(), of_file.begin(), of_file.end());
 }
 
 void read_environment(WorkerOptions& options) {
@@ -120,7 +161,9 @@ void read_environment(WorkerOptions& options) {
     for (std::size_t at = 0; at <= list.size();) {
       const std::size_t comma = std::min(list.find(',', at), list.size());
       if (comma > at) {
-        options.device_texts.emplace_back(list.substr(at, comma - at));
+        const std::string_view name = list.substr(at, comma - at);
+        check_device_text(name, list);
+        options.device_texts.emplace_back(name);
       }
       at = comma + 1;
     }

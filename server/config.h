@@ -3,6 +3,7 @@
 #include "worker/options.h"
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -14,12 +15,14 @@ namespace rigel::server {
 [[nodiscard]] std::int64_t parse_size(std::string_view text);
 
 /// Puts the options of a --config FILE into the command line `arguments` (without the program's name), where the command
-/// line does not give them itself. Keys are options' names with dashes or underscores, `model` is the model; lists become
-/// values with commas between. Throws std::invalid_argument naming file, place and reason.
+/// line gives neither them nor their negations itself. Keys are options' names with dashes or underscores, `model` is the
+/// model; a list gives its option once an item. Throws std::invalid_argument naming file, place and reason.
 void merge_config_file(std::vector<std::string>& arguments);
 
-/// Takes what the environment says about the virtual device: RIGEL_SIMT (all, or names of operations with commas
-/// between), SIMT_ORDER (ascending, descending, random), SIMT_SEED. The one place where the program reads its environment.
+/// The operations that RIGEL_SIMT may name.
+[[nodiscard]] std::span<const std::string_view> device_text_names();
+
+/// Takes what the environment says about the virtual device: RIGEL_SIMT (all, or device_text_names() with commas between), SIMT_ORDER (ascending, descending, random), SIMT_SEED. The one place where the program reads its environment.
 /// Throws std::invalid_argument naming variable and value.
 void read_environment(WorkerOptions& options);
 

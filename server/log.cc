@@ -3,6 +3,8 @@
 #include <spdlog/sinks/stdout_color_sinks.h>
 #include <spdlog/spdlog.h>
 
+#include <memory>
+
 namespace rigel::server {
 
 void log_debug(std::string_view message) {
@@ -23,7 +25,8 @@ bool configure_log(const std::string& level) {
   if (parsed == spdlog::level::off && level != "off") {
     return false;
   }
-  spdlog::set_default_logger(spdlog::stderr_color_mt("rigel"));
+  spdlog::set_default_logger(std::make_shared<spdlog::logger>(
+      "rigel", std::make_shared<spdlog::sinks::stderr_color_sink_mt>()));
   spdlog::set_pattern("%Y-%m-%d %H:%M:%S.%e %^%l%$ %v");
   spdlog::set_level(parsed);
   return true;

@@ -11,7 +11,9 @@ namespace {
 
 constexpr FinishReason kFinishReasons[] = {FinishReason::kStop, FinishReason::kLength,
                                            FinishReason::kCancelled, FinishReason::kError};
-constexpr std::string_view kWasteReasons[] = {"stop_token", "stop_string", "length"};
+constexpr std::string_view kSpeculativeRows[] = {"continuing", "fresh", "dropped"};
+constexpr std::string_view kWasteReasons[] = {"stop_token", "stop_string", "length", "abort",
+                                              "error"};
 
 /// A label's value: backslash, quote and line break are escaped.
 std::string escaped(std::string_view value) {
@@ -101,6 +103,12 @@ void write_counters(Exposition& out, const ServiceMetrics& metrics) {
   for (const FinishReason reason : kFinishReasons) {
     out.sample("vllm:request_success_total", metrics.finished[static_cast<std::size_t>(reason)],
                fmt::format("finished_reason=\"{}\"", name_of(reason)));
+  }
+  out.family("rigel:speculative_rows_total", "counter",
+             "Rows of steps that were built one step ahead of the values they go on from.");
+  for (std::size_t i = 0; i < metrics.speculative_rows.size(); ++i) {
+    out.sample("rigel:speculative_rows_total", metrics.speculative_rows[i],
+               fmt::format("kind=\"{}\"", kSpeculativeRows[i]));
   }
   out.family("rigel:wasted_row_steps_total", "counter",
              "Row-steps whose result was thrown away, by what ended the row.");

@@ -18,9 +18,6 @@
 namespace rigel::server {
 namespace {
 
-constexpr std::size_t kMaxNotedFields =
-    256;  // a caller who invents names must not fill memory or log
-
 /// Compares in a time that depends on the given text's length alone.
 bool equal_in_constant_time(std::string_view given, std::string_view key) {
   std::size_t difference = given.size() ^ key.size();
@@ -156,7 +153,8 @@ void Router::generate(ExchangeRef exchange, CallKind kind, std::string_view id_p
     return;
   }
   unknown_fields_.note(request.path, call.value().unknown_fields);
-  run_generation_call(model(), std::move(call.value()), exchange, next_request_id(id_prefix));
+  run_generation_call(model(), std::move(call.value()), exchange, next_request_id(id_prefix),
+                      ongoing_);
 }
 
 void Router::answer_completions(ExchangeRef exchange) {
@@ -210,8 +208,11 @@ void Router::answer_tokenize(ExchangeRef exchange) {
   if (!check_model(exchange, call.value().model)) {
     return;
   }
+  unknown_fields_.note(exchange->request().path, call.value().unknown_fields);
+  const Prompt& prompt = call.value().prompt;
   const Parsed<std::vector<std::int32_t>> ids =
-      prompt_ids(call.value().prompt, call.value().add_special, model().text);
+      prompt_ids(prompt, call.value().add_special, model().text,
+                 std::holds_alternative<ChatPrompt>(prompt) ? "messages" : "prompt");
   if (!ids.ok()) {
     return respond_error(exchange, ids.error());
   }
@@ -234,8 +235,10 @@ void Router::answer_detokenize(ExchangeRef exchange) {
   if (!check_model(exchange, call.value().model)) {
     return;
   }
+  unknown_fields_.note(exchange->request().path, call.value().unknown_fields);
   if (!model().text.has_tokenizer()) {
-    return respond_error(exchange, {.message = "This model has no tokenizer"});
+    return respond_error(exchange, {.message = "tokens needs a tokenizer, and this model has none",
+                                    .param = "tokens"});
   }
   JsonWriter json;
   json.begin_object()

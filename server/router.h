@@ -1,6 +1,7 @@
 #pragma once
 
 #include "server/api/error.h"
+#include "server/api/ongoing_calls.h"
 #include "server/http/exchange.h"
 #include "server/text_codec.h"
 #include "server/unknown_field_log.h"
@@ -24,6 +25,9 @@ class Router {
 
   /// No new requests from now on.
   void begin_drain() { is_draining_ = true; }
+
+  /// Ends every answer that is still under way: its time is over.
+  void cut_off() { ongoing_.cut_off(); }
 
   /// Answers, now or later. Never throws: what goes wrong inside becomes a 500 with a request id.
   void handle(const std::shared_ptr<http::Exchange>& exchange);
@@ -62,6 +66,7 @@ class Router {
   std::atomic<bool> is_draining_{false};
   std::atomic<std::uint64_t> num_ids_{0};
   UnknownFieldLog unknown_fields_;
+  OngoingCalls ongoing_;
 };
 
 }  // namespace rigel::server

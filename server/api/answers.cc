@@ -28,10 +28,15 @@ bool is_utf8(std::string_view bytes) {
   return true;
 }
 
-/// A token's text; bytes that are no text by themselves are spelt "bytes:\xf0\x9f" so that names stay different.
-std::string token_name(std::string_view bytes) {
+/// A token's text; bytes that are no text by themselves are spelt "bytes:\xf0\x9f" so that names stay different. Without a
+/// tokenizer a token is called by its id, as vLLM does where it is asked to.
+std::string token_name(std::int32_t id, const TextCodec& codec) {
+  if (!codec.has_tokenizer()) {
+    return fmt::format("token_id:{}", id);
+  }
+  const std::string bytes = codec.token_bytes(id);
   if (is_utf8(bytes)) {
-    return std::string(bytes);
+    return bytes;
   }
   std::string name = "bytes:";
   for (const char byte : bytes) {
@@ -40,31 +45,54 @@ std::string token_name(std::string_view bytes) {
   return name;
 }
 
+/// Calls `write` with each token of a choice, those of an echoed prompt first.
+template <typename Write>
+void for_each_token(const ChoiceText& choice, const Write& write) {
+  if (choice.prompt != nullptr) {
+    for (const GeneratedToken& token : choice.prompt->tokens) {
+      write(token);
+    }
+  }
+  for (const GeneratedToken& token : choice.tokens) {
+    write(token);
+  }
+}
+
+void write_top_logprobs(JsonWriter& json, const GeneratedToken& token, const TextCodec& codec) {
+  if (token.logprobs.empty()) {
+    json.value(nullptr);
+    return;
+  }
+  json.begin_object();
+  for (auto it = token.logprobs.begin(); it != token.logprobs.end(); ++it) {
+    const bool is_chosen_again = it != token.logprobs.begin() &&
+                                 it->id == token.logprobs.front().id;  // a key must not come twice
+    if (!is_chosen_again) {
+      json.field(token_name(it->id, codec), sayable(it->logprob));
+    }
+  }
+  json.end_object();
+}
+
 /// {"tokens", "token_logprobs", "top_logprobs", "text_offset"}: four lists, one entry a token.
 void write_completion_logprobs(JsonWriter& json, const ChoiceText& choice, const TextCodec& codec) {
   json.begin_object().key("tokens").begin_array();
-  for (const GeneratedToken& token : choice.tokens) {
-    json.value(token_name(codec.token_bytes(token.id)));
-  }
+  for_each_token(choice,
+                 [&](const GeneratedToken& token) { json.value(token_name(token.id, codec)); });
   json.end_array().key("token_logprobs").begin_array();
-  for (const GeneratedToken& token : choice.tokens) {
+  for_each_token(choice, [&](const GeneratedToken& token) {
     token.logprobs.empty() ? json.value(nullptr)
                            : json.value(sayable(token.logprobs.front().logprob));
-  }
+  });
   json.end_array().key("top_logprobs").begin_array();
-  for (const GeneratedToken& token : choice.tokens) {
-    json.begin_object();
-    for (auto it = token.logprobs.begin(); it != token.logprobs.end(); ++it) {
-      const bool is_chosen_again =
-          it != token.logprobs.begin() &&
-          it->id == token.logprobs.front().id;  // a key must not come twice
-      if (!is_chosen_again) {
-        json.field(token_name(codec.token_bytes(it->id)), sayable(it->logprob));
-      }
-    }
-    json.end_object();
-  }
+  for_each_token(choice,
+                 [&](const GeneratedToken& token) { write_top_logprobs(json, token, codec); });
   json.end_array().key("text_offset").begin_array();
+  if (choice.prompt != nullptr) {
+    for (const std::size_t offset : choice.prompt->text_offsets) {
+      json.value(static_cast<std::uint64_t>(offset));
+    }
+  }
   std::size_t offset = choice.text_offset;
   for (const GeneratedToken& token : choice.tokens) {
     json.value(static_cast<std::uint64_t>(offset));
@@ -75,7 +103,7 @@ void write_completion_logprobs(JsonWriter& json, const ChoiceText& choice, const
 
 void write_chat_token(JsonWriter& json, const TokenLogprob& token, const TextCodec& codec) {
   const std::string bytes = codec.token_bytes(token.id);
-  json.field("token", token_name(bytes))
+  json.field("token", token_name(token.id, codec))
       .field("logprob", sayable(token.logprob))
       .key("bytes")
       .begin_array();
@@ -138,7 +166,11 @@ void write_choice_end(JsonWriter& json, const AnswerHead& head, const ChoiceText
   json.key("finish_reason");
   choice.finish ? json.value(name_of(*choice.finish)) : json.value(nullptr);
   json.key("stop_reason");
-  choice.stop_string.empty() ? json.value(nullptr) : json.value(choice.stop_string);
+  if (!choice.stop_string.empty()) {
+    json.value(choice.stop_string);
+  } else {
+    choice.stop_token ? json.value(*choice.stop_token) : json.value(nullptr);
+  }
 }
 
 std::string_view body_object(CallKind kind) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "server/api/echoed_prompt.h"
 #include "server/api/error.h"
 #include "server/api/generation_call.h"
 #include "server/text_codec.h"
@@ -31,10 +32,12 @@ struct ChoiceText {
   int index = 0;
   std::string_view text = {};
   std::span<const GeneratedToken> tokens = {};
+  const EchoedPrompt* prompt = nullptr;  // listed before `tokens` where log-probabilities are
   bool with_logprobs = false;
   std::size_t text_offset = 0;  // code points of this choice before `text`
   std::optional<FinishReason> finish = {};
   std::string_view stop_string = {};
+  std::optional<std::int32_t> stop_token = {};  // of the caller's stop_token_ids
 };
 
 /// Pure functions that spell answers. Bodies and chunks are JSON; an event is a chunk as a server-sent event.

@@ -23,8 +23,7 @@ constexpr std::string_view kHarmlessFields[] = {"user",
                                                 "parallel_tool_calls",
                                                 "safety_identifier",
                                                 "prompt_cache_key",
-                                                "reasoning_effort",
-                                                "best_of"};
+                                                "reasoning_effort"};
 
 struct IntegerField {
   std::string_view name;
@@ -148,6 +147,22 @@ void read_sampling(JsonFields& fields, CallKind kind, const ServiceLimits& limit
   fields.integer("n", {.low = 1, .high = 128}, call.num_choices);
 }
 
+/// Answers are not ranked: as many are made as are given.
+void check_best_of(JsonFields& fields, int num_choices) {
+  int best_of = num_choices;
+  if (fields.integer("best_of", {.low = 1}, best_of) && best_of != num_choices) {
+    fields.fail("best_of",
+                fmt::format("best_of must be equal to n ({}), got {}", num_choices, best_of));
+  }
+}
+
+/// The prompt's log-probabilities come before the answer, and are complete only with it.
+void check_echo(JsonFields& fields, const GenerationCall& call) {
+  if (call.echo && call.stream && call.sampling.logprobs) {
+    fields.fail("echo", "echo with logprobs needs stream to be false, got true");
+  }
+}
+
 /// Fields that ask for something this build cannot do: silence would be a wrong answer.
 void refuse_unavailable(JsonFields& fields) {
   if (const Json* format = fields.find("response_format")) {
@@ -187,6 +202,9 @@ void read_delivery(JsonFields& fields, GenerationCall& call) {
   }
   JsonFields inner(*options);
   inner.boolean("include_usage", call.include_usage);
+  for (const std::string& name : inner.unknown_fields()) {
+    call.unknown_fields.push_back("stream_options." + name);
+  }
   if (inner.error()) {
     fields.fail("stream_options", "stream_options." + inner.error()->message);
   }
@@ -294,11 +312,14 @@ Parsed<GenerationCall> parse_generation_call(CallKind kind, std::string_view tex
   }
   refuse_unavailable(fields);
   read_sampling(fields, kind, limits, call);
+  check_best_of(fields, call.num_choices);
+  check_echo(fields, call);
   fields.accept(kHarmlessFields);
   if (fields.error()) {
     return *fields.error();
   }
-  call.unknown_fields = fields.unknown_fields();
+  const std::vector<std::string> unknown = fields.unknown_fields();
+  call.unknown_fields.insert(call.unknown_fields.end(), unknown.begin(), unknown.end());
   return call;
 }
 

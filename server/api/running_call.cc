@@ -6,6 +6,7 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <ctime>
 #include <mutex>
 #include <utility>
@@ -23,9 +24,13 @@ struct ChoiceState {
       0;  // before what comes next; of a whole answer, before what was generated
   std::optional<FinishReason> finish;
   std::string stop_string;
+  std::optional<std::int32_t> stop_token;
+  std::vector<std::int32_t> prompt;  // whole answers that echo it with log-probabilities only
+  bool echoes_text = false;          // rather than token ids
+  EchoedPrompt echoed;               // of a prompt's first choice
 };
 
-class RunningCall : public std::enable_shared_from_this<RunningCall> {
+class RunningCall final : public OngoingCall, public std::enable_shared_from_this<RunningCall> {
  public:
   RunningCall(const ServedModel& model, GenerationCall call,
               std::shared_ptr<http::Exchange> exchange, std::string request_id);
@@ -33,6 +38,7 @@ class RunningCall : public std::enable_shared_from_this<RunningCall> {
   void start(std::vector<GenerationRequest> requests);
   void on_delta(std::size_t index, const OutputDelta& delta);
   void cancel();
+  void cut_off() override;
 
  private:
   void open_choices(const std::vector<GenerationRequest>& requests);
@@ -40,8 +46,10 @@ class RunningCall : public std::enable_shared_from_this<RunningCall> {
   void fail(const ApiError& error);
   void stream_delta(std::size_t index, const OutputDelta& delta);
   void keep_delta(ChoiceState& choice, const OutputDelta& delta);
+  [[nodiscard]] std::optional<std::int32_t> stop_token(const OutputDelta& delta) const;
   void finish_choice(const OutputDelta& delta);
   void finish_answer();
+  void end_stream();
   void send_event(std::string_view chunk);
   [[nodiscard]] std::string whole_body() const;
   [[nodiscard]] bool with_logprobs() const { return call_.sampling.logprobs.has_value(); }
@@ -133,8 +141,12 @@ void RunningCall::open_choices(const std::vector<GenerationRequest>& requests) {
     if (call_.echo) {
       const auto* text = std::get_if<std::string>(&call_.prompts[i / num_choices]);
       echo = text != nullptr ? *text : decode(codec_, requests[i].prompt, /*skip_special=*/false);
+      choices_[i].echoes_text = text != nullptr;
     }
     choices_[i].num_code_points = num_code_points(echo);
+    if (requests[i].prompt_top) {
+      choices_[i].prompt = requests[i].prompt;
+    }
     if (!call_.stream) {
       choices_[i].text = std::move(echo);
       continue;
@@ -184,6 +196,26 @@ void RunningCall::cancel() {
   }
 }
 
+void RunningCall::cut_off() {
+  const ApiError error{
+      .status = 503, .message = fmt::format("The server is shutting down (request {})", head_.id)};
+  {
+    const std::lock_guard lock(mutex_);
+    const bool is_over = is_answering_ && num_unfinished_ == 0;
+    if (is_over || std::exchange(has_failed_, true)) {
+      return;
+    }
+    if (is_answering_ && call_.stream) {
+      send_event(error_body(error));
+      end_stream();
+    } else {
+      exchange_->respond(error_response(error));
+    }
+  }
+  log_warning(fmt::format("{}: cut off by the shutdown", head_.id));
+  cancel();
+}
+
 void RunningCall::on_delta(std::size_t index, const OutputDelta& delta) {
   bool is_lost = false;
   {
@@ -220,7 +252,8 @@ void RunningCall::stream_delta(std::size_t index, const OutputDelta& delta) {
                              .with_logprobs = with_logprobs(),
                              .text_offset = choice.num_code_points,
                              .finish = delta.finish,
-                             .stop_string = delta.stop_string},
+                             .stop_string = delta.stop_string,
+                             .stop_token = stop_token(delta)},
                             call_.include_usage, codec_));
   }
   choice.num_code_points += num_code_points(delta.text);
@@ -234,6 +267,22 @@ void RunningCall::keep_delta(ChoiceState& choice, const OutputDelta& delta) {
   if (!delta.stop_string.empty()) {
     choice.stop_string = delta.stop_string;
   }
+  choice.stop_token = stop_token(delta);
+  if (delta.prompt_scores != nullptr && !choice.prompt.empty()) {
+    // A text is echoed as it was given: without the special tokens that were added to it.
+    choice.echoed = echoed_prompt(choice.prompt, *delta.prompt_scores, choice.echoes_text, codec_);
+  }
+}
+
+/// The stop token that the caller asked for and that ended the choice, if one did.
+std::optional<std::int32_t> RunningCall::stop_token(const OutputDelta& delta) const {
+  if (delta.finish != FinishReason::kStop || delta.tokens.empty()) {
+    return std::nullopt;
+  }
+  const std::int32_t last = delta.tokens.back().id;
+  const auto& asked = call_.sampling.stop_token_ids;
+  return std::find(asked.begin(), asked.end(), last) != asked.end() ? std::optional(last)
+                                                                    : std::nullopt;
 }
 
 void RunningCall::finish_choice(const OutputDelta& delta) {
@@ -261,6 +310,10 @@ void RunningCall::finish_answer() {
   if (call_.include_usage) {
     send_event(usage_chunk(head_, usage_));
   }
+  end_stream();
+}
+
+void RunningCall::end_stream() {
   exchange_->write(kDoneEvent);
   exchange_->end_stream();
 }
@@ -275,15 +328,20 @@ void RunningCall::send_event(std::string_view chunk) {
 }
 
 std::string RunningCall::whole_body() const {
+  const bool echoes_with_logprobs = call_.echo && with_logprobs();
+  const auto num_choices = static_cast<std::size_t>(call_.num_choices);
   std::vector<ChoiceText> choices;
   for (const ChoiceState& choice : choices_) {
+    const ChoiceState& first = choices_[choices.size() / num_choices * num_choices];
     choices.push_back({.index = static_cast<int>(choices.size()),
                        .text = choice.text,
                        .tokens = choice.tokens,
+                       .prompt = echoes_with_logprobs ? &first.echoed : nullptr,
                        .with_logprobs = with_logprobs(),
                        .text_offset = choice.num_code_points,
                        .finish = choice.finish,
-                       .stop_string = choice.stop_string});
+                       .stop_string = choice.stop_string,
+                       .stop_token = choice.stop_token});
   }
   return answer_body(head_, choices, usage_, codec_);
 }
@@ -291,14 +349,17 @@ std::string RunningCall::whole_body() const {
 }  // namespace
 
 void run_generation_call(const ServedModel& model, GenerationCall call,
-                         std::shared_ptr<http::Exchange> exchange, const std::string& request_id) {
+                         std::shared_ptr<http::Exchange> exchange, const std::string& request_id,
+                         OngoingCalls& ongoing) {
   Parsed<std::vector<GenerationRequest>> requests =
       prepare_requests(call, model.text, model.service.limits());
   if (!requests.ok()) {
     return exchange->respond(error_response(requests.error()));
   }
-  std::make_shared<RunningCall>(model, std::move(call), std::move(exchange), request_id)
-      ->start(std::move(requests.value()));
+  const auto running =
+      std::make_shared<RunningCall>(model, std::move(call), std::move(exchange), request_id);
+  ongoing.add(running);
+  running->start(std::move(requests.value()));
 }
 
 http::Response error_response(const ApiError& error) {

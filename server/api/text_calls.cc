@@ -23,6 +23,7 @@ Parsed<Call> parse_call(std::string_view text, const Read& read) {
   if (fields.error()) {
     return *fields.error();
   }
+  call.unknown_fields = fields.unknown_fields();
   return call;
 }
 

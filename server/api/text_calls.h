@@ -17,17 +17,20 @@ struct TokenizeCall {
   Prompt prompt;  // text or a chat
   bool add_special = true;
   bool parse_special = false;
+  std::vector<std::string> unknown_fields;  // ignored
 };
 
 struct DetokenizeCall {
   std::string model;
   std::vector<std::int32_t> ids;
   bool skip_special = false;
+  std::vector<std::string> unknown_fields;  // ignored
 };
 
 /// Text whose log-probabilities are wanted.
 struct ScoreCall {
-  Prompt prompt;  // ids or text
+  Prompt prompt;                            // ids or text
+  std::vector<std::string> unknown_fields;  // ignored
 };
 
 /// A conversation for a chat template, taken as it is.
@@ -35,7 +38,8 @@ struct RenderCall {
   ChatPrompt chat;
   std::optional<std::string> bos_token;
   std::optional<std::string> eos_token;
-  std::optional<std::string> now;  // ISO time that strftime_now sees
+  std::optional<std::string> now;           // ISO time that strftime_now sees
+  std::vector<std::string> unknown_fields;  // ignored
 };
 
 /// Bodies of /tokenize and /detokenize: vLLM's field names. Errors as parse_generation_call.

@@ -55,6 +55,9 @@ std::string as_json(const BenchStepOptions& options, const std::vector<StepRun>&
     json.begin_object().field("rows", run.rows).field("context", run.context);
     json.field("host_us", run.cost.host_us).field("best_us", run.cost.best_us);
     json.field("forward_us", forward_us(run.cost));
+    if (!options.async_scheduling) {
+      json.field("device_idle_us", run.cost.idle_us);
+    }
     json.key("phases").begin_object();
     for (const PhaseColumn& column : kPhases) {
       json.field(column.name, column_us(run.cost, column.phase));
@@ -78,7 +81,8 @@ void print_table(const BenchStepOptions& options, const std::vector<StepRun>& ru
   for (const PhaseColumn& column : kPhases) {
     fmt::print(" {:>8}", column.name);
   }
-  fmt::print(" {:>7} {:>6} {:>9} {:>6}\n", "allocs", "locks", "syscalls", "wakes");
+  fmt::print(" {:>7} {:>6} {:>9} {:>6}{}\n", "allocs", "locks", "syscalls", "wakes",
+             options.async_scheduling ? "" : fmt::format(" {:>12}", "device idle"));
   for (const StepRun& run : runs) {
     fmt::print("{:>5} {:>8} {:>9.2f} {:>9.2f} {:>9.2f}", run.rows, run.context, run.cost.host_us,
                run.cost.best_us, forward_us(run.cost));
@@ -89,8 +93,9 @@ void print_table(const BenchStepOptions& options, const std::vector<StepRun>& ru
     const auto counted = [&](std::int64_t count) {
       return run.cost.counts_syscalls ? std::to_string(count) : std::string("-");
     };
-    fmt::print(" {:>7} {:>6} {:>9} {:>6}\n", costs.allocations, costs.locks,
-               counted(costs.syscalls), counted(costs.sleeps));
+    fmt::print(" {:>7} {:>6} {:>9} {:>6}{}\n", costs.allocations, costs.locks,
+               counted(costs.syscalls), counted(costs.sleeps),
+               options.async_scheduling ? "" : fmt::format(" {:>12.2f}", run.cost.idle_us));
   }
 }
 
@@ -106,7 +111,9 @@ int run_bench_step(const BenchStepOptions& options) {
       bar.show(static_cast<std::int64_t>(runs.size()), num_runs);
       const StepBenchCase what{.num_rows = rows,
                                .context = context,
-                               .num_counted = static_cast<std::size_t>(options.num_counted)};
+                               .num_counted = static_cast<std::size_t>(options.num_counted),
+                               .one_step_ahead = options.async_scheduling,
+                               .preplan = options.preplan};
       runs.push_back({rows, context, measure_step(what)});
     }
   }

@@ -1,9 +1,12 @@
 #include "server/commands/commands.h"
 #include "server/commands/generate_lines.h"
+#include "server/commands/json_lines.h"
 #include "server/commands/terminal_chat.h"
 #include "server/model_session.h"
 
 #include <stdexcept>
+#include <string>
+#include <vector>
 
 namespace rigel::server {
 namespace {
@@ -34,9 +37,14 @@ SamplingParams sampling_of(const GenerateOptions& options, const GenerationDefau
 }  // namespace
 
 int run_generate(const GenerateOptions& options) {
+  std::vector<std::string> lines;
+  if (!options.jsonl.empty()) {
+    lines = read_json_lines(
+        options.jsonl);  // what is wrong with the file is said before the model loads
+  }
   const ModelSession session(options.model, options.worker);
   if (!options.jsonl.empty()) {
-    return generate_lines(options.jsonl, session.text(), session.service());
+    return generate_lines(lines, session.text(), session.service());
   }
   if (!session.text().has_tokenizer()) {
     throw std::runtime_error(

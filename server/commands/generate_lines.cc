@@ -46,6 +46,10 @@ class LineGenerator {
       : codec_(codec), service_(service), batch_(service, num_lines) {}
 
   void submit(std::string_view line) {
+    if (std::optional<ApiError> error = find_line_error(line)) {
+      lines_.push_back({.state = std::move(*error)});
+      return;
+    }
     Parsed<GenerationCall> call = parse_generation_call(CallKind::kLine, line, service_.limits());
     if (!call.ok()) {
       lines_.push_back({.state = std::move(call.error())});
@@ -116,8 +120,8 @@ class LineGenerator {
 
 }  // namespace
 
-int generate_lines(const std::string& file, const TextCodec& codec, InferenceService& service) {
-  const std::vector<std::string> lines = read_json_lines(file);
+int generate_lines(const std::vector<std::string>& lines, const TextCodec& codec,
+                   InferenceService& service) {
   LineGenerator generator(codec, service, lines.size());
   for (const std::string& line : lines) {
     generator.submit(line);

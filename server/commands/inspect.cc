@@ -1,6 +1,6 @@
-#include "model/language_model_names.h"
 #include "server/api/json_writer.h"
 #include "server/commands/commands.h"
+#include "server/commands/inspect_graphs.h"
 #include "server/model_session.h"
 
 #include <fmt/core.h>
@@ -26,90 +26,6 @@ std::vector<std::int64_t> extents(const Shape& shape) {
     out.push_back(shape[i]);
   }
   return out;
-}
-
-/// The launches of one operation in a captured step.
-struct OperationTotal {
-  std::string name;
-  int num_launches = 0;
-  simt::Traffic traffic;
-};
-
-void add(simt::Traffic& sum, const simt::Traffic& part) {
-  sum.read_bytes += part.read_bytes;
-  sum.written_bytes += part.written_bytes;
-  sum.flops += part.flops;
-}
-
-std::vector<OperationTotal> operations_of(const GraphManifest& graph) {
-  std::vector<OperationTotal> totals;
-  for (const LaunchRecord& launch : graph.launches) {
-    auto known = std::ranges::find(totals, launch.name, &OperationTotal::name);
-    if (known == totals.end()) {
-      known = totals.insert(totals.end(), {launch.name, 0, {}});
-    }
-    ++known->num_launches;
-    add(known->traffic, launch.traffic);
-  }
-  return totals;
-}
-
-bool gives_logprobs(const GraphManifest& graph) {
-  return graph.bucket.key == LanguageModelNames::kDecodeWithLogprobs.number();
-}
-
-void write_graphs(JsonWriter& json, const std::vector<GraphManifest>& graphs) {
-  json.begin_array();
-  for (const GraphManifest& graph : graphs) {
-    json.begin_object()
-        .field("requests", graph.bucket.num_lanes)
-        .field("logprobs", gives_logprobs(graph))
-        .field("nodes", graph.num_nodes)
-        .field("bytes", graph.num_bytes)
-        .key("operations")
-        .begin_array();
-    for (const OperationTotal& total : operations_of(graph)) {
-      json.begin_object().field("name", total.name).field("launches", total.num_launches);
-      json.field("read_bytes", total.traffic.read_bytes)
-          .field("written_bytes", total.traffic.written_bytes)
-          .field("flops", total.traffic.flops)
-          .end_object();
-    }
-    json.end_array().end_object();
-  }
-  json.end_array();
-}
-
-/// The captured steps, and what the largest of them consists of.
-void print_graphs(const std::vector<GraphManifest>& graphs) {
-  fmt::print(
-      "\ncaptured decode steps\n  requests  log-probs  nodes       KiB  MiB moved     GFLOP\n");
-  const GraphManifest* largest = nullptr;
-  for (const GraphManifest& graph : graphs) {
-    simt::Traffic sum;
-    for (const LaunchRecord& launch : graph.launches) {
-      add(sum, launch.traffic);
-    }
-    fmt::print("  {:>8}  {:>9}  {:>5}  {:>8.1f}  {:>9.1f}  {:>8.2f}\n", graph.bucket.num_lanes,
-               gives_logprobs(graph) ? "yes" : "no", graph.num_nodes,
-               static_cast<double>(graph.num_bytes) / 1024,
-               static_cast<double>(sum.read_bytes + sum.written_bytes) / (1 << 20),
-               static_cast<double>(sum.flops) / 1e9);
-    if (largest == nullptr || graph.bucket.num_lanes >= largest->bucket.num_lanes) {
-      largest = &graph;
-    }
-  }
-  if (largest == nullptr) {
-    return;
-  }
-  fmt::print("\nlaunches of the largest, with every request at its longest\n");
-  for (const OperationTotal& total : operations_of(*largest)) {
-    fmt::print("  {:<24} {:>5} x  {:>9.1f} MiB read  {:>9.1f} MiB written  {:>8.3f} GFLOP\n",
-               total.name, total.num_launches,
-               static_cast<double>(total.traffic.read_bytes) / (1 << 20),
-               static_cast<double>(total.traffic.written_bytes) / (1 << 20),
-               static_cast<double>(total.traffic.flops) / 1e9);
-  }
 }
 
 void write_config(JsonWriter& json, const ModelConfig& config) {
@@ -157,7 +73,6 @@ std::string as_json(const ModelSession& session, bool with_graphs) {
   }
   json.end_array();
   if (with_graphs) {
-    json.key("graphs");
     write_graphs(json, description.graphs);
   }
   json.end_object();

@@ -9,19 +9,28 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <filesystem>
 #include <iostream>
 #include <stdexcept>
 
 namespace rigel::server {
 namespace {
 
-std::vector<std::string> read_lines(std::istream& in) {
+bool is_blank(std::string_view line) {
+  return line.find_first_not_of(" \t\r") == std::string_view::npos;
+}
+
+std::vector<std::string> read_lines(std::istream& in, const std::string& file) {
   std::vector<std::string> lines;
   std::string line;
   while (std::getline(in, line)) {
-    if (line.find_first_not_of(" \t\r") != std::string::npos) {
-      lines.push_back(std::move(line));
-    }
+    lines.push_back(std::move(line));
+  }
+  if (in.bad()) {
+    throw std::runtime_error(fmt::format("--jsonl {}: cannot be read", file));
+  }
+  while (!lines.empty() && is_blank(lines.back())) {
+    lines.pop_back();
   }
   return lines;
 }
@@ -30,13 +39,20 @@ std::vector<std::string> read_lines(std::istream& in) {
 
 std::vector<std::string> read_json_lines(const std::string& file) {
   if (file == "-") {
-    return read_lines(std::cin);
+    return read_lines(std::cin, file);
+  }
+  if (std::filesystem::is_directory(file)) {
+    throw std::runtime_error(fmt::format("--jsonl {}: is a directory", file));
   }
   std::ifstream in(file);
   if (!in) {
     throw std::runtime_error(fmt::format("--jsonl {}: {}", file, std::strerror(errno)));
   }
-  return read_lines(in);
+  return read_lines(in, file);
+}
+
+std::optional<ApiError> find_line_error(std::string_view line) {
+  return is_blank(line) ? std::optional(ApiError{.message = "the line is empty"}) : std::nullopt;
 }
 
 std::string error_line(const ApiError& error) {
@@ -58,6 +74,9 @@ int answer_each_line(const std::string& file,
   int exit_code = kDone;
   for (const std::string& line : read_json_lines(file)) {
     Parsed<std::string> result = [&]() -> Parsed<std::string> {
+      if (std::optional<ApiError> error = find_line_error(line)) {
+        return std::move(*error);
+      }
       try {
         return answer(line);
       } catch (const text::TextError& problem) {

@@ -4,14 +4,18 @@
 
 #include <fstream>
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 namespace rigel::server {
 
-/// All lines of a file, or of stdin for "-"; empty ones are left out. Throws std::runtime_error naming the file.
+/// All lines of a file, or of stdin for "-", but empty ones at the end. Throws std::runtime_error naming the file.
 [[nodiscard]] std::vector<std::string> read_json_lines(const std::string& file);
+
+/// What is wrong with a line that holds nothing: it gets an answer like every other, so that answers keep their numbers.
+[[nodiscard]] std::optional<ApiError> find_line_error(std::string_view line);
 
 /// {"error": {"message", "type", "param"}}: what stands in the place of a bad line's answer.
 [[nodiscard]] std::string error_line(const ApiError& error);

@@ -6,6 +6,7 @@
 #include "server/commands/json_lines.h"
 #include "server/commands/offline_batch.h"
 #include "server/model_session.h"
+#include "server/unknown_field_log.h"
 
 #include <fmt/core.h>
 
@@ -55,14 +56,27 @@ class LineScorer {
       : options_(options), session_(session), batch_(session.service(), num_lines) {}
 
   std::variant<ApiError, SubmittedLine> submit(std::string_view line) {
-    Parsed<ScoreCall> call = parse_score_line(line, session_.service().limits().vocab_size);
+    if (std::optional<ApiError> error = find_line_error(line)) {
+      return std::move(*error);
+    }
+    const ServiceLimits limits = session_.service().limits();
+    Parsed<ScoreCall> call = parse_score_line(line, limits.vocab_size);
     if (!call.ok()) {
       return std::move(call.error());
     }
+    unknown_fields_.note("--jsonl", call.value().unknown_fields);
+    const Prompt& prompt = call.value().prompt;
+    const char* field = std::holds_alternative<std::string>(prompt) ? "text" : "ids";
     Parsed<std::vector<std::int32_t>> ids =
-        prompt_ids(call.value().prompt, /*add_special=*/true, session_.text());
+        prompt_ids(prompt, /*add_special=*/true, session_.text(), field);
     if (!ids.ok()) {
       return std::move(ids.error());
+    }
+    const auto num_tokens = static_cast<std::int64_t>(ids.value().size());
+    if (num_tokens < 1 || num_tokens > limits.max_model_len) {
+      return ApiError{.message = fmt::format("{} must have between 1 and {} tokens, got {}", field,
+                                             limits.max_model_len, num_tokens),
+                      .param = field};
     }
     GenerationRequest request;
     request.prompt = ids.value();
@@ -111,6 +125,7 @@ class LineScorer {
   const ScoreOptions& options_;
   const ModelSession& session_;
   OfflineBatch batch_;
+  UnknownFieldLog unknown_fields_;
 };
 
 }  // namespace

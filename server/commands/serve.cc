@@ -21,6 +21,7 @@ namespace {
 using std::chrono::steady_clock;
 
 constexpr std::chrono::milliseconds kPollPause{20};
+constexpr std::chrono::seconds kFarewell{2};  // to tell clients that their time is over
 
 /// SIGTERM and SIGINT as something to wait for. Blocks them in this thread and in those it starts later.
 class StopSignals {
@@ -48,7 +49,19 @@ void report_exchange(const http::ExchangeReport& report) {
                        report.status, static_cast<double>(report.duration.count()) / 1000.0));
 }
 
-/// Lets running requests end, up to the timeout; leaves at once on a second signal.
+/// Whether all answers are out before the deadline; leaves at once on a second signal.
+bool await_answers(const http::HttpServer& server, const StopSignals& signals,
+                   std::chrono::time_point<steady_clock, std::chrono::duration<double>> deadline) {
+  while (server.num_active() > 0 && steady_clock::now() < deadline) {
+    if (signals.wait(kPollPause)) {
+      log_warning("second signal: leaving at once");
+      std::_Exit(kFailed);
+    }
+  }
+  return server.num_active() == 0;
+}
+
+/// Lets running requests end, up to the timeout, and cuts off those that don't.
 void drain(const ServeOptions& options, const StopSignals& signals, Router& router,
            http::HttpServer& server, InferenceService& service) {
   log_info(fmt::format("shutting down: {} requests get up to {} s", service.num_unfinished(),
@@ -56,17 +69,15 @@ void drain(const ServeOptions& options, const StopSignals& signals, Router& rout
   router.begin_drain();
   server.begin_drain();
   service.begin_drain();
-  const auto deadline =
-      steady_clock::now() + std::chrono::duration<double>(options.shutdown_timeout_s);
-  while (server.num_active() > 0 && steady_clock::now() < deadline) {
-    if (signals.wait(kPollPause)) {
-      log_warning("second signal: leaving at once");
-      std::_Exit(kFailed);
-    }
+  const std::chrono::duration<double> timeout(options.shutdown_timeout_s);
+  if (await_answers(server, signals, steady_clock::now() + timeout)) {
+    return;
   }
-  if (server.num_active() > 0) {
+  log_warning(fmt::format("{} requests did not end in time and are cut off", server.num_active()));
+  router.cut_off();
+  if (!await_answers(server, signals, steady_clock::now() + kFarewell)) {
     log_warning(
-        fmt::format("{} requests did not end in time and are cancelled", server.num_active()));
+        fmt::format("{} clients did not take the end of their answers", server.num_active()));
   }
 }
 

@@ -115,7 +115,7 @@ Prompt TerminalChat::make_prompt(const std::string& prompt) {
 
 int TerminalChat::answer(const std::string& prompt) {
   Parsed<std::vector<std::int32_t>> ids =
-      prompt_ids(make_prompt(prompt), /*add_special=*/true, codec_);
+      prompt_ids(make_prompt(prompt), /*add_special=*/true, codec_, "prompt");
   if (!ids.ok()) {
     fmt::print(stderr, "rigel: {}\n", ids.error().message);
     return kFailed;

@@ -8,7 +8,7 @@
 namespace rigel::server {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 constexpr ServiceLimits kLimits{.max_model_len = 128, .vocab_size = 256};
 
@@ -51,13 +51,13 @@ TEST(GenerationCall, ReadsEverySamplingField) {
   EXPECT_EQ(sampling.repetition_penalty, 1.5f);
   EXPECT_EQ(sampling.presence_penalty, -1.0f);
   EXPECT_EQ(sampling.frequency_penalty, 2.0f);
-  EXPECT_THAT(sampling.stop, testing::ElementsAre("a", "b"));
-  EXPECT_THAT(sampling.stop_token_ids, testing::ElementsAre(3, 4));
+  EXPECT_THAT(sampling.stop, ::testing::ElementsAre("a", "b"));
+  EXPECT_THAT(sampling.stop_token_ids, ::testing::ElementsAre(3, 4));
   EXPECT_TRUE(sampling.ignore_eos);
   EXPECT_TRUE(sampling.include_stop_in_output);
   EXPECT_FALSE(sampling.skip_special_tokens);
   EXPECT_THAT(sampling.logit_bias,
-              testing::ElementsAre(testing::Pair(5, -100.0f), testing::Pair(6, 1.5f)));
+              ::testing::ElementsAre(::testing::Pair(5, -100.0f), ::testing::Pair(6, 1.5f)));
   EXPECT_EQ(sampling.logprobs, 3);
   EXPECT_EQ(call.value().num_choices, 4);
   EXPECT_TRUE(call.value().unknown_fields.empty());
@@ -78,17 +78,17 @@ TEST(GenerationCall, TakesPromptsInAllFourForms) {
     return call.ok() ? call.value().prompts : std::vector<Prompt>();
   };
   using Ids = std::vector<std::int32_t>;
-  EXPECT_THAT(prompts(R"("a")"), testing::ElementsAre(Prompt("a")));
-  EXPECT_THAT(prompts(R"(["a", "b"])"), testing::ElementsAre(Prompt("a"), Prompt("b")));
-  EXPECT_THAT(prompts("[1, 2]"), testing::ElementsAre(Prompt(Ids{1, 2})));
-  EXPECT_THAT(prompts("[[1, 2], [3]]"), testing::ElementsAre(Prompt(Ids{1, 2}), Prompt(Ids{3})));
+  EXPECT_THAT(prompts(R"("a")"), ::testing::ElementsAre(Prompt("a")));
+  EXPECT_THAT(prompts(R"(["a", "b"])"), ::testing::ElementsAre(Prompt("a"), Prompt("b")));
+  EXPECT_THAT(prompts("[1, 2]"), ::testing::ElementsAre(Prompt(Ids{1, 2})));
+  EXPECT_THAT(prompts("[[1, 2], [3]]"), ::testing::ElementsAre(Prompt(Ids{1, 2}), Prompt(Ids{3})));
 }
 
 TEST(GenerationCall, CollectsUnknownFields) {
   const auto call =
       parse(CallKind::kCompletion, with_prompt(R"("shiny": 1, "user": "me", "new": {"a": []})"));
   ASSERT_TRUE(call.ok());
-  EXPECT_THAT(call.value().unknown_fields, testing::ElementsAre("shiny", "new"));
+  EXPECT_THAT(call.value().unknown_fields, ::testing::ElementsAre("shiny", "new"));
 }
 
 TEST(GenerationCall, JoinsTextPartsOfAChat) {
@@ -311,6 +311,48 @@ TEST(GenerationCall, LinesTakeExactlyOnePrompt) {
             16);
 }
 
+TEST(GenerationCall, RefusesMoreAnswersThanItGives) {
+  EXPECT_TRUE(parse(CallKind::kCompletion, with_prompt(R"("best_of": 1)")).ok());
+  EXPECT_TRUE(
+      parse(CallKind::kChat, R"({"messages": [{"role": "user"}], "n": 3, "best_of": 3})").ok());
+  for (const char* fields : {R"("best_of": 2)", R"("n": 2, "best_of": 3)",
+                             R"("n": 2, "best_of": 1)", R"("best_of": "1")"}) {
+    const auto call = parse(CallKind::kCompletion, with_prompt(fields));
+    ASSERT_FALSE(call.ok()) << fields;
+    EXPECT_EQ(call.error().param, "best_of");
+  }
+}
+
+TEST(GenerationCall, RefusesAStreamThatEchoesWithLogprobs) {
+  EXPECT_TRUE(parse(CallKind::kCompletion, with_prompt(R"("echo": true, "logprobs": 1)")).ok());
+  const auto call =
+      parse(CallKind::kCompletion, with_prompt(R"("echo": true, "logprobs": 0, "stream": true)"));
+  ASSERT_FALSE(call.ok());
+  EXPECT_EQ(call.error().param, "echo");
+  EXPECT_THAT(call.error().message, ::testing::AllOf(HasSubstr("logprobs"), HasSubstr("stream")));
+}
+
+TEST(TextCalls, KeepTheNamesOfUnknownFields) {
+  using ::testing::ElementsAre;
+  EXPECT_THAT(parse_tokenize_body(R"({"prompt": "x", "odd": 1})").value().unknown_fields,
+              ElementsAre("odd"));
+  EXPECT_THAT(parse_detokenize_body(R"({"tokens": [1], "odd": 1})", 9).value().unknown_fields,
+              ElementsAre("odd"));
+  EXPECT_THAT(parse_tokenize_line(R"({"text": "x", "odd": 1})").value().unknown_fields,
+              ElementsAre("odd"));
+  EXPECT_THAT(parse_detokenize_line(R"({"ids": [1], "odd": 1})").value().unknown_fields,
+              ElementsAre("odd"));
+  EXPECT_THAT(parse_score_line(R"({"ids": [1], "odd": 1})", 9).value().unknown_fields,
+              ElementsAre("odd"));
+  EXPECT_THAT(parse_render_line(R"({"messages": [], "odd": 1})").value().unknown_fields,
+              ElementsAre("odd"));
+  EXPECT_THAT(parse(CallKind::kCompletion,
+                    with_prompt(R"("stream": true, "stream_options": {"odd": 1}, "even": 2)"))
+                  .value()
+                  .unknown_fields,
+              ElementsAre("stream_options.odd", "even"));
+}
+
 TEST(TextCalls, TakeTheFieldsOfTheirCommands) {
   const auto tokenize = parse_tokenize_line(R"({"text": "x", "parse_special": true})");
   ASSERT_TRUE(tokenize.ok());
@@ -318,7 +360,7 @@ TEST(TextCalls, TakeTheFieldsOfTheirCommands) {
   EXPECT_TRUE(tokenize.value().parse_special);
   EXPECT_FALSE(parse_tokenize_line("{}").ok());
   EXPECT_THAT(parse_detokenize_line(R"({"ids": [1, 2], "skip_special": true})").value().ids,
-              testing::ElementsAre(1, 2));
+              ::testing::ElementsAre(1, 2));
   EXPECT_FALSE(parse_detokenize_line(R"({"ids": [-1]})").ok());
   EXPECT_FALSE(parse_score_line(R"({"ids": [1], "text": "x"})", 256).ok());
   EXPECT_FALSE(parse_score_line(R"({"ids": []})", 256).ok());

@@ -89,6 +89,22 @@ std::int64_t FakeService::num_unfinished() const {
   return static_cast<std::int64_t>(running_.size());
 }
 
+/// Token i has the log-probability -i, and so have as many rivals as are asked for, with the ids of the alphabet.
+PromptScores FakeService::scores_of(const GenerationRequest& request) {
+  PromptScores scores;
+  for (std::size_t i = 1; i <= request.prompt.size(); ++i) {
+    const float logprob = -static_cast<float>(i);
+    if (i < request.prompt.size()) {
+      scores.logprobs.push_back(logprob);
+    }
+    std::vector<TokenLogprob>& top = scores.top.emplace_back();
+    for (int k = 0; k < *request.prompt_top; ++k) {
+      top.push_back({.id = 'A' + k, .logprob = logprob});
+    }
+  }
+  return scores;
+}
+
 bool FakeService::advance(Running& running) const {
   const FakeScript& script = running.script;
   const auto num_prompt_tokens = static_cast<int>(running.request.prompt.size());
@@ -120,6 +136,11 @@ bool FakeService::advance(Running& running) const {
     delta.finish = script.finish;
     delta.error = script.error;
     delta.stop_string = script.stop_string;
+  }
+  PromptScores scores;
+  if (delta.finish && running.request.prompt_top) {
+    scores = scores_of(running.request);
+    delta.prompt_scores = &scores;
   }
   running.due = steady_clock::now() + script.pause;
   running.listener->on_delta(delta);
@@ -171,10 +192,10 @@ std::vector<std::int32_t> FakeCodec::encode(std::string_view text, bool add_spec
 }
 
 std::vector<std::string> FakeCodec::pieces(std::span<const std::int32_t> ids,
-                                           bool /*skip_special*/) const {
+                                           bool skip_special) const {
   std::vector<std::string> out;
   for (const std::int32_t id : ids) {
-    out.push_back(token_bytes(id));
+    out.push_back(id == 1 && skip_special ? std::string() : token_bytes(id));
   }
   out.emplace_back();
   return out;

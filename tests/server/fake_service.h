@@ -64,6 +64,7 @@ class FakeService final : public InferenceService {
     bool is_cancelled = false;
   };
 
+  [[nodiscard]] static PromptScores scores_of(const GenerationRequest& request);
   void deliver_all();
   [[nodiscard]] bool advance(Running& running) const;
 
@@ -81,21 +82,23 @@ class FakeService final : public InferenceService {
   std::thread dispatcher_;
 };
 
-/// A tokenizer whose tokens are bytes, and a chat template that prints the messages' JSON.
+/// A tokenizer whose tokens are bytes, 1 the one that begins a text, and a chat template that prints the messages' JSON.
 class FakeCodec final : public TextCodec {
  public:
-  [[nodiscard]] bool has_tokenizer() const override { return true; }
+  [[nodiscard]] bool has_tokenizer() const override { return with_tokenizer; }
   [[nodiscard]] bool has_chat_template() const override { return true; }
   [[nodiscard]] std::vector<std::int32_t> encode(std::string_view text, bool add_special,
                                                  bool parse_special) const override;
   [[nodiscard]] std::vector<std::string> pieces(std::span<const std::int32_t> ids,
                                                 bool skip_special) const override;
   [[nodiscard]] std::string token_bytes(std::int32_t id) const override {
-    return {static_cast<char>(id)};
+    return with_tokenizer ? std::string{static_cast<char>(id)} : std::string();
   }
   [[nodiscard]] std::string render(const ChatPrompt& chat) const override {
     return chat.messages_json;
   }
+
+  bool with_tokenizer = true;
 };
 
 }  // namespace rigel::server

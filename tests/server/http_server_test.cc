@@ -12,7 +12,7 @@
 namespace rigel::server::http {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 using namespace std::chrono_literals;
 
 HttpServerOptions small_limits() {

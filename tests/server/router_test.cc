@@ -10,7 +10,7 @@ namespace rigel::server {
 namespace {
 
 using Json = nlohmann::json;
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 using namespace std::chrono_literals;
 
 /// The chunks of a stream of server-sent events; checks their form and the [DONE] at the end.
@@ -48,7 +48,7 @@ TEST(Router, AnswersACompletion) {
   const Json body = Json::parse(response.body);
   EXPECT_EQ(body["object"], "text_completion");
   EXPECT_EQ(body["model"], "fake");
-  EXPECT_THAT(body["id"].get<std::string>(), testing::StartsWith("cmpl-"));
+  EXPECT_THAT(body["id"].get<std::string>(), ::testing::StartsWith("cmpl-"));
   EXPECT_EQ(body["choices"][0]["text"], "Hello, world");
   EXPECT_EQ(body["choices"][0]["finish_reason"], "stop");
   EXPECT_EQ(body["choices"][0]["logprobs"], nullptr);
@@ -131,9 +131,9 @@ TEST(Router, AnswersEveryPromptNTimes) {
         texts[choice["index"]] += choice["text"].get<std::string>();
       }
     }
-    EXPECT_THAT(texts, testing::ElementsAre(
-                           testing::Pair(0, "Hello, world"), testing::Pair(1, "Hello, world"),
-                           testing::Pair(2, "Hello, world"), testing::Pair(3, "Hello, world")));
+    EXPECT_THAT(texts, ::testing::ElementsAre(
+                           ::testing::Pair(0, "Hello, world"), ::testing::Pair(1, "Hello, world"),
+                           ::testing::Pair(2, "Hello, world"), ::testing::Pair(3, "Hello, world")));
     if (!stream) {
       EXPECT_EQ(Json::parse(response.body)["usage"]["prompt_tokens"], 2 + 3)
           << "a prompt counts once";
@@ -156,7 +156,71 @@ TEST(Router, EchoesThePrompt) {
   EXPECT_EQ(chunks.at(0)["choices"][0]["text"], "Q: ");
   const Json scored =
       Json::parse(serving.call("POST", "/v1/completions", fields + R"(, "logprobs": 0})").body);
-  EXPECT_EQ(scored["choices"][0]["logprobs"]["text_offset"][0], 3);
+  EXPECT_EQ(scored["choices"][0]["logprobs"]["text_offset"], Json({0, 0, 1, 2, 3, 4, 5}));
+}
+
+TEST(Router, EchoesThePromptWithItsLogprobs) {
+  Serving serving;
+  serving.service.set_script({.pieces = {"x"}});
+  const auto ask = [&](const std::string& prompt) {
+    const std::string fields = R"({"n": 2, "echo": true, "logprobs": 1, "prompt": )";
+    return Json::parse(serving.call("POST", "/v1/completions", fields + prompt + "}").body);
+  };
+  const Json body = ask(R"("ab")");
+  for (const int index : {0, 1}) {  // the text does not show token 1
+    const Json& choice = body["choices"][index];
+    EXPECT_EQ(choice["text"], "abx");
+    EXPECT_EQ(choice["logprobs"]["tokens"], Json({"\u0001", "a", "b", "x"}));
+    EXPECT_EQ(choice["logprobs"]["token_logprobs"], Json({nullptr, -1.0, -2.0, -0.5}));
+    EXPECT_EQ(choice["logprobs"]["top_logprobs"][0], nullptr);
+    EXPECT_EQ(choice["logprobs"]["top_logprobs"][2], Json({{"b", -2.0}, {"A", -2.0}}));
+    EXPECT_EQ(choice["logprobs"]["text_offset"], Json({0, 0, 1, 2}));
+  }
+  const Json of_ids = ask("[[98], [99]]")["choices"][3];
+  EXPECT_EQ(of_ids["text"], "cx");
+  EXPECT_EQ(of_ids["logprobs"]["tokens"], Json({"c", "x"}));
+  EXPECT_EQ(of_ids["logprobs"]["text_offset"], Json({0, 1}));
+  EXPECT_TRUE(serving.service.submitted().at(0).prompt_top.has_value());
+  EXPECT_FALSE(serving.service.submitted().at(1).prompt_top.has_value()) << "scored once a prompt";
+}
+
+TEST(Router, RefusesWhatNeedsATokenizerWhereThereIsNone) {
+  Serving serving;
+  serving.codec.with_tokenizer = false;
+  for (const auto& [field, value] : {std::pair("echo", "true"), std::pair("stop", R"("x")")}) {
+    const RawResponse refused =
+        serving.call("POST", "/v1/completions",
+                     R"({"prompt": [97], ")" + std::string(field) + "\": " + value + "}");
+    EXPECT_EQ(refused.status, 400);
+    EXPECT_EQ(error_of(refused)["param"], field);
+    EXPECT_THAT(error_of(refused)["message"].get<std::string>(), HasSubstr("tokenizer"));
+  }
+  const RawResponse refused = serving.call("POST", "/detokenize", R"({"tokens": [97]})");
+  EXPECT_EQ(error_of(refused)["param"], "tokens");
+  const Json lists =
+      Json::parse(serving.call("POST", "/v1/completions", R"({"prompt": [97], "logprobs": 1})")
+                      .body)["choices"][0]["logprobs"];
+  EXPECT_EQ(lists["tokens"][0], "token_id:72");
+  EXPECT_EQ(lists["top_logprobs"][0].size(), 2u) << "names must differ";
+}
+
+TEST(Router, SaysWhichStopEndedAnAnswer) {
+  Serving serving;
+  const auto stop_reason = [&](const std::string& fields) {
+    const std::string body = R"({"prompt": "x", )" + fields;
+    const Json whole = Json::parse(serving.call("POST", "/v1/completions", body + "}").body);
+    const std::vector<Json> chunks =
+        chunks_of(serving.call("POST", "/v1/completions", body + R"(, "stream": true})").body);
+    EXPECT_EQ(chunks.back()["choices"][0]["stop_reason"], whole["choices"][0]["stop_reason"]);
+    return whole["choices"][0]["stop_reason"];
+  };
+  serving.service.set_script({.pieces = {"a", "b"}});
+  EXPECT_EQ(stop_reason(R"("stop_token_ids": [1, 98])"), 98);
+  EXPECT_EQ(stop_reason(R"("stop_token_ids": [97])"), nullptr) << "the end token, not that one";
+  serving.service.set_script({.pieces = {"a", "b"}, .stop_string = "ab"});
+  EXPECT_EQ(stop_reason(R"("stop_token_ids": [98], "stop": "ab")"), "ab");
+  serving.service.set_script({.pieces = {"a", "b"}, .finish = FinishReason::kLength});
+  EXPECT_EQ(stop_reason(R"("stop_token_ids": [98])"), nullptr);
 }
 
 TEST(Router, ReportsLogprobsInBothForms) {
@@ -190,7 +254,7 @@ TEST(Router, SaysWhatFailed) {
   const RawResponse whole = serving.call("POST", "/v1/completions", R"({"prompt": "x"})");
   EXPECT_EQ(whole.status, 500);
   EXPECT_THAT(error_of(whole)["message"].get<std::string>(),
-              testing::AllOf(HasSubstr("logits are not finite"), HasSubstr("cmpl-")));
+              ::testing::AllOf(HasSubstr("logits are not finite"), HasSubstr("cmpl-")));
   const auto chunks =
       chunks_of(serving.call("POST", "/v1/completions", R"({"prompt": "x", "stream": true})").body);
   EXPECT_THAT(chunks.back().at("error").at("message").get<std::string>(),
@@ -222,7 +286,7 @@ TEST(Router, HasAStatusForEveryRefusal) {
       serving.call("POST", "/v1/completions", R"({"prompt": ")" + too_long + "\"}");
   EXPECT_EQ(long_prompt.status, 400);
   EXPECT_THAT(error_of(long_prompt)["message"].get<std::string>(),
-              testing::AllOf(HasSubstr("201"), HasSubstr("128")));
+              ::testing::AllOf(HasSubstr("201"), HasSubstr("128")));
   serving.service.refuse_with(
       RequestError{RequestError::Kind::kOverloaded, "8 requests are waiting", ""});
   for (const char* stream : {"false", "true"}) {
@@ -284,6 +348,31 @@ TEST(Router, LetsRunningRequestsEndWhileDraining) {
   serving.server.begin_drain();
   EXPECT_EQ(Json::parse(client.read_response().body)["choices"][0]["text"], "abc");
   EXPECT_TRUE(client.is_closed_by_server());
+}
+
+TEST(Router, TellsTheClientsOfAnswersThatAreCutOff) {
+  Serving serving;
+  RawClient stream(serving.server.port());
+  serving.service.set_script({.pieces = {"on and on"}, .pause = 1ms, .never_ends = true});
+  stream.send(spell_request("POST", "/v1/completions", R"({"prompt": "x", "stream": true})"));
+  ASSERT_TRUE(stream.read_until("on and on"));
+  serving.service.set_script({.pieces = {"x"}, .pause = 1h});
+  RawClient waiting(serving.server.port());
+  waiting.send(spell_request("POST", "/v1/completions", R"({"prompt": "x", "n": 2})"));
+  ASSERT_TRUE(serving.service.wait_for_submitted(3, 5s));
+  serving.router.begin_drain();
+  serving.router.cut_off();
+
+  const std::vector<Json> chunks = chunks_of(stream.read_response().body);
+  EXPECT_EQ(chunks.back()["error"]["code"], 503);
+  EXPECT_THAT(chunks.back()["error"]["message"].get<std::string>(), HasSubstr("shutting down"));
+  // The second of these may be cut off before its last submission is noted; both ways it says 503.
+  const RawResponse response = waiting.read_response();
+  EXPECT_EQ(response.status, 503);
+  EXPECT_EQ(response.headers.at("retry-after"), "1");
+  EXPECT_THAT(error_of(response)["message"].get<std::string>(), HasSubstr("shutting down"));
+  EXPECT_TRUE(serving.service.wait_for_cancelled(3, 5s));
+  serving.router.cut_off();  // nobody is left
 }
 
 TEST(B_107, HealthTellsWhenTheEngineIsDead) {
@@ -350,9 +439,9 @@ TEST(Router, TellsAboutItself) {
   EXPECT_TRUE(Json::parse(serving.call("GET", "/version").body)["version"].is_string());
   const RawResponse page = serving.call("GET", "/");
   EXPECT_EQ(page.headers.at("content-type"), "text/html; charset=utf-8");
-  EXPECT_THAT(page.body, testing::Not(HasSubstr("http://")))
+  EXPECT_THAT(page.body, ::testing::Not(HasSubstr("http://")))
       << "the page must need nothing from outside";
-  EXPECT_THAT(page.body, testing::Not(HasSubstr("https://")));
+  EXPECT_THAT(page.body, ::testing::Not(HasSubstr("https://")));
 }
 
 TEST(Router, TurnsTextIntoIdsAndBack) {
@@ -400,6 +489,8 @@ TEST(Router, ShowsMetricsUnderVllmsNames) {
   EXPECT_THAT(text,
               HasSubstr("rigel:wasted_row_steps_total" + labels + R"(,reason="stop_string"} 5)"));
   EXPECT_THAT(text, HasSubstr("rigel:wasted_row_steps_total" + labels + R"(,reason="length"} 0)"));
+  EXPECT_THAT(text,
+              HasSubstr("rigel:speculative_rows_total" + labels + R"(,kind="continuing"} 0)"));
   EXPECT_THAT(text, HasSubstr("rigel:memory_bytes" + labels + R"(,part="kv_cache"} 2000)"));
 }
 
