@@ -67,6 +67,7 @@ step "tests of the SASS report" python3 profiling/tools/sass_test.py
 step "build of cpu-release" build cpu-release
 step "model" scripts/fetch_model.sh smollm2
 tests cpu-release
+step "host cost beside its yardstick" python3 profiling/tools/step_yardstick.py --rigel build/cpu-release/rigel --rows 1,8 --steps 20
 step "end to end, native variants" python3 tests/golden/check_model.py --rigel build/cpu-release/rigel --part="${mode:-default}"
 
 if [ "$mode" != --quick ]; then
