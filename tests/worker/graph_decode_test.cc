@@ -5,6 +5,7 @@
 #include "model/model_files.h"
 #include "tensor/copy.h"
 #include "tests/test_data.h"
+#include "tests/worker/poison.h"
 #include "worker/thread_costs.h"
 
 #include <gmock/gmock.h>
@@ -82,7 +83,7 @@ class Decoder {
     append(engine().complete(), texts);
     for (std::int32_t step = 1; step < kNumSteps; ++step) {
       if (what_.poisons) {
-        poison();
+        testing::poison_workspaces(engine());
       }
       decode(step);
       if (what_.preplans && step + 1 < kNumSteps) {
@@ -167,17 +168,6 @@ class Decoder {
           tokens[row], asks ? std::bit_cast<std::uint32_t>(logprobs.span<const float>()[row]) : 0);
     }
   }
-  void poison() {
-    const auto& model = dynamic_cast<const LanguageModel&>(engine().submodule());
-    const TransformerBuffers& buffers = model.buffers();
-    for (const DeviceBuffer* buffer :
-         {&buffers.ids, &buffers.angles, &buffers.residual, &buffers.normed, &buffers.qkv,
-          &buffers.attention, &buffers.decode_workspace, &buffers.gate_up, &buffers.gated,
-          &buffers.head_residual, &buffers.head_normed, &buffers.logits}) {
-      fill_bytes(engine().stream(), buffer->view(Dtype::kU8, {buffer->num_bytes()}), 0xFF);
-    }
-  }
-
   DecodeCase what_;
   std::unique_ptr<Device> device_;
   LoadedLanguageModel model_;

@@ -5,6 +5,7 @@
 #include "model/model_files.h"
 #include "tensor/copy.h"
 #include "tests/test_data.h"
+#include "tests/worker/poison.h"
 #include "worker/thread_costs.h"
 
 #include <gmock/gmock.h>
@@ -83,7 +84,7 @@ class Prefiller {
         .pages = {}};
     for (int step = 0; step < 24; ++step) {
       if (what_.poisons) {
-        poison();
+        testing::poison_workspaces(engine());
       }
       step_once();
       append(engine().complete(), result);
@@ -220,17 +221,6 @@ class Prefiller {
     }
     return bytes;
   }
-  void poison() {
-    const auto& model = dynamic_cast<const LanguageModel&>(engine().submodule());
-    const TransformerBuffers& buffers = model.buffers();
-    for (const DeviceBuffer* buffer :
-         {&buffers.ids, &buffers.angles, &buffers.residual, &buffers.normed, &buffers.qkv,
-          &buffers.attention, &buffers.decode_workspace, &buffers.gate_up, &buffers.gated,
-          &buffers.head_residual, &buffers.head_normed, &buffers.logits}) {
-      fill_bytes(engine().stream(), buffer->view(Dtype::kU8, {buffer->num_bytes()}), 0xFF);
-    }
-  }
-
   PrefillCase what_;
   std::mt19937 random_;
   std::unique_ptr<Device> device_;

@@ -77,6 +77,9 @@ TEST(StepBench, InTurnTheDeviceWaitsForTheHost) {
   if (!Device::available() || Device::open({})->is_cuda()) {
     GTEST_SKIP() << "of the null device";
   }
+  if (!counts_thread_costs()) {
+    GTEST_SKIP() << "under a sanitizer";
+  }
   for (const bool preplan : {true, false}) {
     const StepCost cost = measure_step({.num_rows = 7,
                                         .context = 100,
