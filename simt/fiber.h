@@ -101,11 +101,14 @@ class FiberStacks {
  private:
   void make_next();
   void boot(Fiber& fiber, int index);
+  void destroy_retired();
 
   std::byte* mapping_ = nullptr;
   int num_ready_ = 0;
   int num_handed_out_ = 0;
   Fiber fibers_[kMaxFibers];
+  void* retired_[kMaxFibers];  // ThreadSanitizer's, of the block in front
+  int num_retired_ = 0;
 };
 
 }  // namespace simt::detail

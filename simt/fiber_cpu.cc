@@ -5,6 +5,7 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <utility>
 
 // The first frame of every fiber. The unwinder is told that nobody called it, so that a debugger's backtrace ends here.
 asm(R"(
@@ -61,11 +62,18 @@ FiberStacks::FiberStacks() {
 }
 
 FiberStacks::~FiberStacks() {
+  destroy_retired();
   for (int index = 0; index < num_ready_; ++index) {
     unpoison(fibers_[index].stack, kStackBytes);
     forget_race_fiber(fibers_[index]);
   }
   munmap(mapping_, kMappingBytes);
+}
+
+void FiberStacks::destroy_retired() {
+  while (num_retired_ > 0) {
+    destroy_race_fiber(retired_[--num_retired_]);
+  }
 }
 
 bool FiberStacks::is_guard(const void* address) const {
@@ -106,7 +114,13 @@ void FiberStacks::restart() {
 }
 
 void FiberStacks::forget() {
+  // The detector gives the identity of a fiber that was destroyed to the next ones, and takes those for the same thread: so it
+  // lives as long as the fibers of the block after its own.
+  destroy_retired();
   for (int index = 0; index < num_ready_; ++index) {
+    if (void* const race_fiber = std::exchange(fibers_[index].race_fiber, nullptr)) {
+      retired_[num_retired_++] = race_fiber;
+    }
     void* pages = mmap(fibers_[index].stack, kStackBytes, PROT_READ | PROT_WRITE,
                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_STACK, -1, 0);
     if (pages == MAP_FAILED) {
