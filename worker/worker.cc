@@ -135,6 +135,7 @@ bool Worker::turn(bool wait) {
   if (completes) {
     complete_step();
   }
+  update_gauges();  // before anybody hears of an end
   const bool posted = post_outputs();
   end_turn(launches, completes);
   // Whoever ended in this turn may have left a row or pages to somebody who waits for them.
