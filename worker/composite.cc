@@ -122,7 +122,13 @@ bool Composite::launch_step() {
   const std::uint64_t num_changes = num_changes_;
   find_keys();
   for (Key* key : order_) {
-    if (try_launch(*key)) {
+    // Not before a refused step is tried again: whoever made room for it would take that room back.
+    runner_of(key->node.node).resume();
+    Attempt attempt;
+    do {
+      attempt = try_launch(*key);
+    } while (attempt == Attempt::kMadeRoom);
+    if (attempt == Attempt::kLaunched) {
       return true;
     }
   }
@@ -132,7 +138,7 @@ bool Composite::launch_step() {
   return false;
 }
 
-bool Composite::try_launch(Key& key) {
+Composite::Attempt Composite::try_launch(Key& key) {
   NodeRunner& runner = runner_of(key.node.node);
   NodeStep& step = step_of(last_launched() + 1);
   const NodeStep* in_front = key.continues ? &step_of(last_launched()) : nullptr;
@@ -170,7 +176,10 @@ bool Composite::try_launch(Key& key) {
     fail(failed.handle, failed.message);
   }
   run_idle(step);
-  return has_room ? try_launch(key) : launched;
+  if (launched) {
+    return Attempt::kLaunched;
+  }
+  return has_room ? Attempt::kMadeRoom : Attempt::kNothing;
 }
 
 /// A step was refused. True: there is room for it now, or for what is left of it.

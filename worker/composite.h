@@ -86,7 +86,8 @@ class Composite {
   void finish_walk(RequestHandle handle, WalkId walk);
   void poll_streams(RequestHandle handle);
   void find_keys();
-  [[nodiscard]] bool try_launch(Key& key);
+  enum class Attempt : std::uint8_t { kNothing, kLaunched, kMadeRoom };
+  [[nodiscard]] Attempt try_launch(Key& key);
   [[nodiscard]] bool make_room(NodeRunner& runner, const AdmitOutcome& refusal, NodeStep& step);
   void run_idle(NodeStep& step);
   void route_idle(const NodeStep& step, std::span<const RequestHandle> idle);

@@ -58,7 +58,6 @@ bool NodeRunner::build(WalkId walk, const NodeStep* in_front, NodeStep& step) {
   step.clear();
   step.node = {walk, node_};
   step.batch.walk = walk;
-  resume();
   find_waiting(step.node);
   if (in_front != nullptr && in_front->node.walk == walk && find_target(*in_front)) {
     add_continuing(*in_front, step);

@@ -38,6 +38,8 @@ class NodeRunner {
   /// The node has sampled tokens for it, which the host knows now.
   void add_sampled(RequestHandle handle, std::span<const std::int32_t> tokens);
 
+  /// Requests that lost their pages of this node's cache take part again, the oldest first, as far as there are pages for them.
+  void resume();
   /// Whether rows of a step in flight could go on here.
   [[nodiscard]] bool follows(const NodeStep& in_front);
   /// Makes a prepared step of `walk`; false: nobody runs. `in_front`: the step in flight that it continues, or null.
@@ -86,7 +88,6 @@ class NodeRunner {
   [[nodiscard]] bool bring_tokens(NodeStep& step, NodeRow& row, const InputMetadata& metadata);
   void add_part(NodeStep& step, NodeRow& row, std::int32_t count, InputMetadata metadata);
   void after_launch(NodeStep& step);
-  void resume();
   [[nodiscard]] bool begin(NodeRow& row);
   [[nodiscard]] static PageHolder holder_of(const NodeRow* row);
   void add_chunk_info(WalkId walk, RequestHandle handle, InputMetadata& metadata);

@@ -27,7 +27,6 @@ bool NodeRunner::begin(NodeRow& row) {
   return true;
 }
 
-/// Requests that lost their pages, the oldest first, as far as there are pages for them now.
 void NodeRunner::resume() {
   for (NodeRow* const row : resident_) {
     if (row->phase == NodeRow::Phase::kRunning) {
