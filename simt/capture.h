@@ -4,6 +4,7 @@
 #include "simt/device_fault.h"
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <thread>
 #include <utility>
@@ -22,6 +23,9 @@ struct GraphNode {
 /// A captured graph: nodes in the order of their calls, so that every edge leads from a lower to a higher index.
 struct CommandGraph {
   std::vector<GraphNode> nodes;
+  /// What is repeated behind all of those, as long as `condition` is not 0; a replay begins with 1. Null: nothing.
+  std::vector<GraphNode> loop = {};
+  std::unique_ptr<std::uint32_t> condition = nullptr;
 };
 
 /// A capture in progress: the DAG so far, and for each queue in it the nodes that its next command depends on. Queues join

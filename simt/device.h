@@ -4,6 +4,7 @@
 // host's contracts (masks, alignment, strictness) hold here too, unchecked.
 
 #include "simt/launch_plan.h"
+#include "simt/loop_condition.h"
 #include "simt/matrix.h"
 #include "simt/types.h"
 
@@ -183,6 +184,13 @@ __device__ __forceinline__ void store_release_system(std::uint64_t* address, std
   asm volatile("st.release.sys.global.u64 [%0], %1;" ::"l"(__cvta_generic_to_global(address)),
                "l"(value)
                : "memory");
+}
+
+// ---- Loops of graphs.
+
+/// Whether the loop that this kernel is a part of begins another turn when this one has ended.
+__device__ __forceinline__ void set_loop_condition(LoopCondition condition, bool goes_on) {
+  cudaGraphSetConditional(condition.handle, goes_on ? 1u : 0u);
 }
 
 // ---- Programmatic launches.

@@ -8,6 +8,7 @@
 #include "simt/host_memory.h"
 #include "simt/host_warp.h"
 #include "simt/kernel_calls.h"
+#include "simt/loop_condition.h"
 
 #define __global__
 #define __device__
@@ -31,6 +32,11 @@ namespace simt {
 /// first statement of a kernel that is launched so, in all of its threads. The host never overlaps launches; the executor counts.
 inline void wait_for_predecessor() {
   detail::note_predecessor_wait();
+}
+
+/// Whether the loop that this kernel is a part of begins another turn when this one has ended. By one thread.
+inline void set_loop_condition(LoopCondition condition, bool goes_on) {
+  *condition.value = goes_on ? 1 : 0;
 }
 
 }  // namespace simt
