@@ -32,6 +32,7 @@ struct EventState {
 
 struct GraphState {
   cudaGraph_t graph;
+  cudaGraph_t loop;  // the body of its loop, a part of it; null: it has none
 };
 
 struct GraphExecState {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "simt/loop_condition.h"
 #include "tensor/stream.h"
 
 #include <cstdint>
@@ -8,6 +9,8 @@
 #include <vector>
 
 namespace rigel {
+
+using simt::LoopCondition;
 
 namespace detail {
 struct GraphState;
@@ -22,7 +25,7 @@ class Graph {
   Graph(Graph&&) noexcept;
   Graph& operator=(Graph&&) noexcept;
 
-  /// Nodes that do something (joins of branches do not count).
+  /// Nodes that do something (joins of branches do not count), a loop's once.
   [[nodiscard]] int num_nodes() const;
   /// Their names, for tests and reports.
   [[nodiscard]] std::vector<std::string> node_names() const;
@@ -44,11 +47,18 @@ class GraphCapture {
   GraphCapture(const GraphCapture&) = delete;
   GraphCapture& operator=(const GraphCapture&) = delete;
 
+  /// What is captured from here to the end is repeated behind the rest: once, and again as long as the condition is not 0 at
+  /// the end of a turn. A replay begins with 1; a kernel of the loop is given the condition and sets it (`set_loop_condition`).
+  /// Every forked stream must have been joined, and what comes does not wait for events of what was before. Call it at most
+  /// once. Throws DeviceError when the capture is lost.
+  [[nodiscard]] LoopCondition begin_loop();
+
   /// Every forked stream must have been joined. Throws DeviceError when the capture is lost.
   [[nodiscard]] Graph end();
 
  private:
   StreamRef stream_;
+  std::unique_ptr<detail::GraphState> head_;  // what is in front of the loop; null: there is none
   bool open_ = true;
 };
 

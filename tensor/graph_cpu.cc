@@ -1,6 +1,7 @@
 #include "tensor/cpu_state.h"
 #include "tensor/graph.h"
 
+#include <memory>
 #include <utility>
 
 namespace rigel {
@@ -9,12 +10,21 @@ namespace {
 
 std::vector<std::string> names_in(const simt::CommandGraph& graph) {
   std::vector<std::string> names;
-  for (const simt::GraphNode& node : graph.nodes) {
-    if (node.command.run != nullptr) {
-      names.emplace_back(node.command.name);
+  for (const auto* nodes : {&graph.nodes, &graph.loop}) {
+    for (const simt::GraphNode& node : *nodes) {
+      if (node.command.run != nullptr) {
+        names.emplace_back(node.command.name);
+      }
     }
   }
   return names;
+}
+
+/// Ends the capture on the stream into `graph`. False: it goes on, because another thread began it.
+bool end_capture(StreamRef stream, simt::CommandGraph& graph, simt::DeviceFault& fault) {
+  const detail::StreamState& on = stream.state();
+  fault = on.virtual_device->end_capture(*on.queue, &graph);
+  return fault.code != simt::FaultCode::kStreamCaptureWrongThread;
 }
 
 }  // namespace
@@ -45,14 +55,32 @@ GraphCapture::~GraphCapture() {
   }
 }
 
+LoopCondition GraphCapture::begin_loop() {
+  RIGEL_CHECK(open_ && head_ == nullptr, "a capture has one loop, got a second call of {}",
+              "begin_loop");
+  const detail::StreamState& on = stream_.state();
+  auto head = std::make_unique<detail::GraphState>(on.virtual_device, simt::CommandGraph());
+  simt::DeviceFault fault;
+  open_ = !end_capture(stream_, head->graph, fault);
+  detail::check(fault);
+  detail::check(on.virtual_device->begin_capture(*on.queue));
+  open_ = true;
+  head->graph.condition = std::make_unique<std::uint32_t>(0);
+  head_ = std::move(head);
+  return {head_->graph.condition.get()};
+}
+
 Graph GraphCapture::end() {
   RIGEL_CHECK(open_, "a capture ends only once, got a second call of {}", "end");
-  const detail::StreamState& on = stream_.state();
-  auto state = std::make_unique<detail::GraphState>();
-  state->device = on.virtual_device;
-  const simt::DeviceFault fault = on.virtual_device->end_capture(*on.queue, &state->graph);
-  open_ = fault.code == simt::FaultCode::kStreamCaptureWrongThread;
+  auto state =
+      std::make_unique<detail::GraphState>(stream_.state().virtual_device, simt::CommandGraph());
+  simt::DeviceFault fault;
+  open_ = !end_capture(stream_, state->graph, fault);
   detail::check(fault);
+  if (head_ != nullptr) {
+    head_->graph.loop = std::move(state->graph.nodes);
+    state = std::move(head_);
+  }
   return Graph(std::move(state));
 }
 

@@ -40,11 +40,31 @@ std::vector<std::string> names_in(cudaGraph_t graph) {
   for (const cudaGraphNode_t node : nodes) {
     cudaGraphNodeType type{};
     RIGEL_CUDA(cudaGraphNodeGetType(node, &type));
-    if (type != cudaGraphNodeTypeEmpty) {
+    if (type != cudaGraphNodeTypeEmpty && type != cudaGraphNodeTypeConditional) {
       names.push_back(name_of_node(node, type));
     }
   }
   return names;
+}
+
+/// Adds a WHILE node behind everything in `graph`. Returns its body, which the graph owns.
+cudaGraph_t add_loop(cudaGraph_t graph, LoopCondition& condition) {
+  std::size_t num_nodes = 0;
+  RIGEL_CUDA(cudaGraphGetNodes(graph, nullptr, &num_nodes));
+  std::vector<cudaGraphNode_t> last(num_nodes);
+  if (num_nodes > 0) {
+    RIGEL_CUDA(cudaGraphGetNodes(graph, last.data(), &num_nodes));
+  }
+  RIGEL_CUDA(
+      cudaGraphConditionalHandleCreate(&condition.handle, graph, 1, cudaGraphCondAssignDefault));
+  cudaGraphNodeParams loop{};
+  loop.type = cudaGraphNodeTypeConditional;
+  loop.conditional.handle = condition.handle;
+  loop.conditional.type = cudaGraphCondTypeWhile;
+  loop.conditional.size = 1;
+  cudaGraphNode_t node = nullptr;
+  RIGEL_CUDA(cudaGraphAddNode(&node, graph, last.data(), nullptr, last.size(), &loop));
+  return loop.conditional.phGraph_out[0];
 }
 
 }  // namespace
@@ -70,7 +90,12 @@ int Graph::num_nodes() const {
 }
 
 std::vector<std::string> Graph::node_names() const {
-  return names_in(state_->graph);
+  std::vector<std::string> names = names_in(state_->graph);
+  if (state_->loop != nullptr) {
+    const std::vector<std::string> repeated = names_in(state_->loop);
+    names.insert(names.end(), repeated.begin(), repeated.end());
+  }
+  return names;
 }
 
 GraphCapture::GraphCapture(StreamRef stream) : stream_(stream) {
@@ -78,15 +103,38 @@ GraphCapture::GraphCapture(StreamRef stream) : stream_(stream) {
 }
 
 GraphCapture::~GraphCapture() {
-  if (!open_) {
-    return;
+  if (open_) {
+    cudaGraph_t dropped = nullptr;
+    static_cast<void>(cudaStreamEndCapture(stream_.state().stream, &dropped));
+    // The body of a loop belongs to the graph that the loop is in.
+    if (dropped != nullptr && head_ == nullptr) {
+      static_cast<void>(cudaGraphDestroy(dropped));
+    }
+    static_cast<void>(cudaGetLastError());
   }
-  cudaGraph_t dropped = nullptr;
-  static_cast<void>(cudaStreamEndCapture(stream_.state().stream, &dropped));
-  if (dropped != nullptr) {
-    static_cast<void>(cudaGraphDestroy(dropped));
+  if (head_ != nullptr) {
+    static_cast<void>(cudaGraphDestroy(head_->graph));
   }
-  static_cast<void>(cudaGetLastError());
+}
+
+/// Ends the capture here and goes on with another, into the body of the loop.
+LoopCondition GraphCapture::begin_loop() {
+  RIGEL_CHECK(open_ && head_ == nullptr, "a capture has one loop, got a second call of {}",
+              "begin_loop");
+  head_ = std::make_unique<detail::GraphState>();
+  const cudaStream_t stream = stream_.state().stream;
+  const cudaError_t error = cudaStreamEndCapture(stream, &head_->graph);
+  open_ = error == cudaErrorStreamCaptureWrongThread;
+  if (error != cudaSuccess) {
+    head_.reset();
+  }
+  RIGEL_CUDA(error);
+  LoopCondition condition;
+  head_->loop = add_loop(head_->graph, condition);
+  RIGEL_CUDA(cudaStreamBeginCaptureToGraph(stream, head_->loop, nullptr, nullptr, 0,
+                                           cudaStreamCaptureModeThreadLocal));
+  open_ = true;
+  return condition;
 }
 
 Graph GraphCapture::end() {
@@ -95,7 +143,7 @@ Graph GraphCapture::end() {
   const cudaError_t error = cudaStreamEndCapture(stream_.state().stream, &state->graph);
   open_ = error == cudaErrorStreamCaptureWrongThread;
   RIGEL_CUDA(error);
-  return Graph(std::move(state));
+  return Graph(head_ != nullptr ? std::move(head_) : std::move(state));
 }
 
 GraphExec::GraphExec(Graph graph) : state_(std::make_unique<detail::GraphExecState>()) {

@@ -30,6 +30,13 @@ __global__ void __launch_bounds__(kBlock) diverge_kernel(int num_threads) {
   __syncthreads();
 }
 
+__global__ void __launch_bounds__(kBlock)
+    repeat_until_kernel(const std::int32_t* x, std::int32_t limit, simt::LoopCondition condition) {
+  if (threadIdx.x == 0) {
+    simt::set_loop_condition(condition, x[0] < limit);
+  }
+}
+
 LaunchPlan elementwise_plan(std::int64_t num_elements) {
   LaunchPlan plan;
   plan.grid = dim3(static_cast<unsigned>((num_elements + kBlock - 1) / kBlock));
@@ -49,6 +56,12 @@ void add(StreamRef stream, DeviceView out, ConstDeviceView a, ConstDeviceView b)
 void scale_add(StreamRef stream, DeviceView x, std::int32_t factor, std::int32_t term) {
   launch<scale_add_kernel>(stream, "scale_add", elementwise_plan(x.num_elements()),
                            x.data<std::int32_t>(), factor, term, x.num_elements());
+}
+
+void repeat_until(StreamRef stream, ConstDeviceView x, std::int32_t limit,
+                  LoopCondition condition) {
+  launch<repeat_until_kernel>(stream, "repeat_until", elementwise_plan(1), x.data<std::int32_t>(),
+                              limit, condition);
 }
 
 void diverge(StreamRef stream) {
