@@ -6,8 +6,8 @@
 
 #include <span>
 
-// What carries a step's outputs over to the next one: rows of batch tensors become tensors of their own where a path edits
-// requests one by one, and what a continuing row counts advances on the device.
+// What carries a step's outputs over to the next one where a path edits requests one by one: rows of batch tensors become
+// tensors of their own.
 
 namespace rigel::kernels {
 
@@ -37,24 +37,5 @@ struct RowTensorTable {
 /// Pre: tensors overlap neither each other nor a batch tensor. Stream-ordered, capture-safe.
 /// Cost: one launch; reads and writes the rows.
 void materialize_rows(StreamRef stream, const RowTensorTable& table);
-
-/// State of rows that a step moves forward, by row; an undefined view is not wanted.
-struct AdvanceColumns {
-  DeviceView positions;      // (R) i32
-  DeviceView loop_counters;  // (R) i32, one loop's column of a wider table too
-  DeviceView last_tokens;    // (R) i32, the token master
-};
-
-/// The step's lanes; undefined spans: one position a lane. tokens are needed only with last_tokens.
-struct AdvanceLanes {
-  ConstDeviceView rows;    // (S) i32; -1: padding
-  ConstDeviceView tokens;  // (S) i32; -1: the lane has none
-  ConstDeviceView spans;   // (S) i32
-};
-
-/// For each lane with a row: positions[row] += span, loop_counters[row] += 1, and last_tokens[row] = token where there is one.
-/// Rows outside the columns are skipped like padding. Pre: rows of real lanes are distinct. Stream-ordered, capture-safe.
-/// Cost: one launch; at most 20 bytes read and 12 written a lane.
-void advance_rows(StreamRef stream, const AdvanceColumns& columns, const AdvanceLanes& lanes);
 
 }  // namespace rigel::kernels

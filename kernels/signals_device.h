@@ -20,26 +20,4 @@ __global__ void __launch_bounds__(BLOCK) materialize_rows_kernel(MaterializeRows
              static_cast<std::int64_t>(gridDim.y) * 32);
 }
 
-/// Grid: ceil(S / BLOCK). One thread a lane.
-template <int BLOCK>
-__global__ void __launch_bounds__(BLOCK) advance_rows_kernel(AdvanceRowsParams p) {
-  const int lane = static_cast<int>(blockIdx.x) * BLOCK + static_cast<int>(threadIdx.x);
-  if (lane >= p.num_lanes) {
-    return;
-  }
-  const int row = p.rows[lane];
-  if (row < 0 || row >= p.num_rows) {
-    return;
-  }
-  if (p.positions != nullptr) {
-    p.positions[row] += p.spans == nullptr ? 1 : p.spans[lane];
-  }
-  if (p.loop_counters != nullptr) {
-    p.loop_counters[row * p.counter_stride] += 1;
-  }
-  if (p.last_tokens != nullptr && p.tokens[lane] >= 0) {
-    p.last_tokens[row] = p.tokens[lane];
-  }
-}
-
 }  // namespace rigel::kernels

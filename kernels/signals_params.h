@@ -19,16 +19,4 @@ struct MaterializeRowsParams {
   std::int32_t num_copies;
 };
 
-struct AdvanceRowsParams {
-  std::int32_t* positions;      // (num_rows) or null
-  std::int32_t* loop_counters;  // (num_rows), counter_stride apart, or null
-  std::int32_t* last_tokens;    // (num_rows) or null
-  const std::int32_t* rows;     // (num_lanes)
-  const std::int32_t* tokens;   // (num_lanes); null only where last_tokens is
-  const std::int32_t* spans;    // (num_lanes) or null: one position a lane
-  std::int64_t counter_stride;
-  std::int32_t num_rows;
-  std::int32_t num_lanes;
-};
-
 }  // namespace rigel::kernels

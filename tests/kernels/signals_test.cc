@@ -113,86 +113,19 @@ TEST_F(Signals, RefusesRowsThatDoNotMakeTheTensor) {
   });
 }
 
-TEST_F(Signals, AdvanceMovesContinuingRowsAndSkipsPadding) {
-  in_every_mode([&] {
-    const DeviceView positions = ids({10, 20, 30, 40});
-    const DeviceView counters = upload({4, 3}, Ints{0, 1, 2, 0, 11, 22, 0, 111, 222, 0, 7, 8});
-    const DeviceView last_tokens = ids({-1, -1, -1, 5});
-    // Padding; a row outside; a lane without a token; tokens of padding lanes are as the buffers were.
-    const AdvanceLanes lanes{ids({2, -1, 0, 4, 3}), ids({70, 1 << 30, 71, 72, -1}), {}};
-    advance_rows(stream(), {positions, counters.select(1, 1), last_tokens}, lanes);
-    EXPECT_EQ(download<std::int32_t>(positions), (Ints{11, 20, 31, 41}));
-    EXPECT_EQ(download<std::int32_t>(counters), (Ints{0, 2, 2, 0, 11, 22, 0, 112, 222, 0, 8, 8}));
-    EXPECT_EQ(download<std::int32_t>(last_tokens), (Ints{71, -1, 70, 5}));
-  });
-}
-
-TEST_F(Signals, AdvanceTakesSpansAndOnlyWhatIsWanted) {
-  in_every_mode([&] {
-    const DeviceView positions = ids({10, 20});
-    advance_rows(stream(), {positions, {}, {}}, {ids({1, 0, -1}), {}, ids({5, 0, 9})});
-    EXPECT_EQ(download<std::int32_t>(positions), (Ints{10, 25}));
-    const DeviceView last_tokens = ids({3, 4});
-    advance_rows(stream(), {{}, {}, last_tokens}, {ids({1}), ids({9}), {}});
-    EXPECT_EQ(download<std::int32_t>(last_tokens), (Ints{3, 9}));
-    advance_rows(stream(), {}, {ids({1}), {}, {}});
-    advance_rows(stream(), {positions, {}, {}}, {ids({}), {}, {}});
-    EXPECT_EQ(download<std::int32_t>(positions), (Ints{10, 25}));
-  });
-}
-
-TEST_F(Signals, AdvanceTakesManyLanes) {
-  constexpr std::int32_t kLanes = 300;  // more than two blocks
-  Ints rows;
-  Ints expected(kLanes, 100);
-  for (std::int32_t lane = 0; lane < kLanes; ++lane) {
-    const std::int32_t row = kLanes - 1 - lane;
-    rows.push_back(lane % 5 == 2 ? -1 : row);
-    expected[static_cast<std::size_t>(row)] += lane % 5 == 2 ? 0 : 1;
-  }
-  in_every_mode([&] {
-    const DeviceView positions = ids(Ints(kLanes, 100));
-    advance_rows(stream(), {positions, {}, {}}, {ids(rows), {}, {}});
-    EXPECT_EQ(download<std::int32_t>(positions), expected);
-  });
-}
-
 TEST_F(Signals, DeclareTheirBytes) {
   in_default_mode([&] {
     const DeviceView batch = output(Dtype::kU8, {2, 7});
     const RowTensorTable table =
         table_of({{output(Dtype::kU8, {7}), batch, 0}, {output(Dtype::kU8, {7}), batch, 1}});
-    const DeviceView column = ids({0, 0, 0, 0});
-    const DeviceView counters = ids({0, 0, 0, 0});
-    const DeviceView last_tokens = ids({0, 0, 0, 0});
-    const DeviceView rows = ids({1, 2, 3});
-    const DeviceView spans = ids({1, 1, 1});
     LaunchLog log;
     device().set_launch_log(&log);
     materialize_rows(stream(), table);
-    advance_rows(stream(), {column, counters, last_tokens}, {rows, ids({7, 8, 9}), spans});
-    advance_rows(stream(), {column, {}, {}}, {rows, {}, {}});
     device().set_launch_log(nullptr);
     const std::vector<LaunchRecord> launches = log.take();
-    ASSERT_EQ(launches.size(), 3u);
+    ASSERT_EQ(launches.size(), 1u);
     EXPECT_EQ(launches[0].traffic.read_bytes, 2 * (7 + 24));
     EXPECT_EQ(launches[0].traffic.written_bytes, 2 * 7);
-    EXPECT_EQ(launches[1].traffic.read_bytes, 3 * 20);
-    EXPECT_EQ(launches[1].traffic.written_bytes, 3 * 12);
-    EXPECT_EQ(launches[2].traffic.read_bytes, 3 * 8);
-    EXPECT_EQ(launches[2].traffic.written_bytes, 3 * 4);
-  });
-}
-
-TEST_F(Signals, AdvanceRefusesWhatDoesNotFit) {
-  in_default_mode([&] {
-    const DeviceView column = ids({0, 0});
-    const DeviceView rows = ids({0});
-    EXPECT_THROW(advance_rows(stream(), {column, {}, ids({0})}, {rows, ids({1}), {}}), CheckError);
-    EXPECT_THROW(advance_rows(stream(), {{}, {}, column}, {rows, {}, {}}), CheckError);
-    EXPECT_THROW(advance_rows(stream(), {column, {}, {}}, {rows, {}, ids({1, 1})}), CheckError);
-    EXPECT_THROW(advance_rows(stream(), {output(Dtype::kF32, {2}), {}, {}}, {rows, {}, {}}),
-                 CheckError);
   });
 }
 
