@@ -100,6 +100,9 @@ GraphExec GraphRunner::capture(CaptureClient& client, std::size_t bucket, std::i
   LaunchNotes notes(stream_.device());
   GraphCapture capture(stream_);
   client.enqueue();
+  if (client.repeats()) {
+    client.enqueue_turn(capture.begin_loop());
+  }
   GraphExec exec(capture.end());
   launches = notes.take();
   return exec;
