@@ -2,7 +2,11 @@
 
 #include "engine/contract/engine_inputs.h"
 #include "engine/engine.h"
+#include "engine/piecewise_runners.h"
+#include "kernels/turns.h"
 #include "tensor/error.h"
+
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <utility>
@@ -32,6 +36,8 @@ StepCaptures::StepCaptures(StreamRef stream, NodeSubmodule& submodule, StepRunne
       results_(results),
       runner_(stream, options.num_slots),
       allocator_(stream.device()),
+      regions_(
+          std::make_unique<PiecewiseRunners>(stream, resources, catalog, options.staging_bytes)),
       scratch_(static_cast<std::size_t>(options.staging_bytes)),
       context_(stream) {
   constexpr auto kStepsInFlight = static_cast<std::int32_t>(Engine::kMaxInFlight);
@@ -49,10 +55,26 @@ StepCaptures::StepCaptures(StreamRef stream, NodeSubmodule& submodule, StepRunne
   }
 }
 
+StepCaptures::~StepCaptures() = default;
+
+void StepCaptures::capture_all() {
+  runner_.capture_all(*this);
+  regions_->capture_all();
+}
+
+bool StepCaptures::capture_next() {
+  return runner_.capture_next(*this) || regions_->capture_next();
+}
+
+std::size_t StepCaptures::num_pending() const {
+  return runner_.num_pending() + regions_->runner().num_pending();
+}
+
 void StepCaptures::add_buckets(const BatchedGraphConfig& config) {
   for (const std::int32_t num_lanes : config.batch_sizes) {
-    add_bucket(config, BucketKind::kBatched, config.row->input_seq_len * num_lanes, config.row,
-               {static_cast<std::size_t>(num_lanes), config.row});
+    Bucket& bucket = add_bucket(config, BucketKind::kBatched, config.row->input_seq_len * num_lanes,
+                                config.row, {static_cast<std::size_t>(num_lanes), config.row});
+    bucket.repeats = config.repeats && results_.max_turns() > 1;
   }
 }
 
@@ -80,23 +102,34 @@ void StepCaptures::add_buckets(const PackedGraphConfig& config) {
   }
 }
 
-void StepCaptures::add_bucket(const GraphConfig& config, BucketKind kind, std::int64_t num_tokens,
-                              std::shared_ptr<const NodeInputs> padding_row,
-                              std::vector<std::shared_ptr<const NodeInputs>> capture_rows) {
+StepCaptures::Bucket& StepCaptures::add_bucket(
+    const GraphConfig& config, BucketKind kind, std::int64_t num_tokens,
+    std::shared_ptr<const NodeInputs> padding_row,
+    std::vector<std::shared_ptr<const NodeInputs>> capture_rows) {
   runner_.add({.walk = static_cast<std::int32_t>(config.capture_walk),
                .num_lanes = static_cast<std::int32_t>(capture_rows.size()),
                .num_tokens = num_tokens,
                .key = config.key.number()},
               kind, numbers_of(config.replay_walks, config.capture_walk));
-  buckets_.push_back({.config = tensors_.size() - 1,
-                      .key = config.key,
-                      .row = std::move(padding_row),
-                      .capture_rows = std::move(capture_rows),
-                      .outputs = {}});
+  return buckets_.emplace_back(Bucket{.config = tensors_.size() - 1,
+                                      .key = config.key,
+                                      .key_name = config.key_name,
+                                      .row = std::move(padding_row),
+                                      .capture_rows = std::move(capture_rows),
+                                      .outputs = {}});
+}
+
+std::string StepCaptures::bucket_name(std::size_t bucket) const {
+  const BucketTable& table = runner_.buckets();
+  std::string name = fmt::format("{}", table[bucket].num_lanes);
+  if (table.kind(bucket) == BucketKind::kPacked) {
+    name += fmt::format("/{}-tokens", table[bucket].num_tokens);
+  }
+  return buckets_[bucket].key_name.empty() ? name : name + "/" + buckets_[bucket].key_name;
 }
 
 std::int64_t StepCaptures::num_bytes() const {
-  std::int64_t total = runner_.num_bytes();
+  std::int64_t total = runner_.num_bytes() + regions_->num_bytes();
   for (const Slot& slot : slots_) {
     total += slot.staging->capacity_bytes();
   }
@@ -123,10 +156,10 @@ std::optional<SlotLease> StepCaptures::lease(const BucketQuery& query) {
 
 SlotLease StepCaptures::lease_of(const GraphLease& lease) const {
   const GraphBucket& bucket = runner_.buckets()[lease.bucket];
-  return {
-      lease.slot,
-      {static_cast<WalkId>(bucket.walk), bucket.num_lanes, bucket.num_tokens,
-       buckets_[lease.bucket].key, runner_.buckets().kind(lease.bucket) == BucketKind::kPacked}};
+  return {lease.slot,
+          {static_cast<WalkId>(bucket.walk), bucket.num_lanes, bucket.num_tokens,
+           buckets_[lease.bucket].key, runner_.buckets().kind(lease.bucket) == BucketKind::kPacked},
+          buckets_[lease.bucket].repeats ? results_.max_turns() : 1};
 }
 
 const NodeInputs& StepCaptures::padding_row(const SlotLease& lease) const {
@@ -201,12 +234,47 @@ void StepCaptures::prepare(std::size_t bucket, std::int32_t slot) {
 
 void StepCaptures::enqueue() {
   context_.staging->upload(stream_);
+  if (!repeats()) {
+    enqueue_step();
+  }
+}
+
+void StepCaptures::enqueue_turn(LoopCondition condition) {
+  enqueue_step();
+  check_repeatable();
+  std::vector<ConstDeviceView> counting;
+  resources_.add_counting_columns(step_, context_, counting);
+  std::vector<DeviceView> columns;
+  for (const ConstDeviceView& column : counting) {
+    columns.push_back(context_.staging->writable(column));
+  }
+  kernels::end_turn(
+      stream_,
+      {columns, context_.staging->writable(context_.step_number), context_.last_step_number},
+      outputs_.stop_lanes()->test, condition);
+}
+
+void StepCaptures::check_repeatable() const {
+  const int walk = static_cast<int>(context_.batch.walk);
+  RIGEL_CHECK(declares_ && outputs_.stop_lanes() != nullptr,
+              "a step of walk {} that repeats declares itself and gives stop lanes", walk);
+  RIGEL_CHECK(outputs_.requests().empty() && outputs_.packed().empty(),
+              "a step of walk {} that repeats gives row outputs alone", walk);
+  for (const BatchedModelOutput::RowOutput& output : outputs_.row_outputs()) {
+    RIGEL_CHECK(output.place != kNoPlace,
+                "signal {} of walk {}, whose steps repeat, finds no room in a turn's results",
+                static_cast<int>(output.signal), walk);
+  }
+}
+
+void StepCaptures::enqueue_step() {
   const ModelInputsFromEngine inputs{.handles = context_.batch.handles,
                                      .infos = context_.batch.infos,
                                      .metadata = context_.batch.metadata,
                                      .inputs = context_.batch.inputs,
                                      .step = declares_ ? &step_ : nullptr,
                                      .context = &context_,
+                                     .resources = &resources_.resources(),
                                      .states = {},
                                      .captured = true};
   submodule_.forward_batched(inputs, outputs_);

@@ -42,7 +42,7 @@ Engine::Engine(Device& device, std::unique_ptr<NodeSubmodule> submodule, NodeRes
       submodule_(std::move(submodule)),
       runner_(resources_),
       compute_dtype_(compute_dtype_of(*submodule_, config.dtype)),
-      results_(device, config.result_bytes),
+      results_(device, config.result_bytes, config.max_turns),
       preplans_(config.preplan) {
   const Device* wanted = submodule_->get_device();
   RIGEL_CHECK(wanted == nullptr || wanted == &device,
@@ -85,6 +85,7 @@ void Engine::add_request(const RequestInfo& info) {
 
 void Engine::remove_request(RequestHandle handle) {
   drop_preplan_of(handle);
+  forget_turns_of(handle);
   for (Resource* resource : runner_.order()) {
     resource->remove_request(handle, last_touch(handle));
     resource->collect(last_completed());
@@ -99,8 +100,25 @@ void Engine::remove_request(RequestHandle handle) {
 
 void Engine::restart_request(RequestHandle handle) {
   drop_preplan_of(handle);
+  forget_turns_of(handle);
   for (Resource* resource : runner_.order()) {
     resource->restart_request(handle, last_touch(handle));
+    resource->collect(last_completed());
+  }
+}
+
+void Engine::truncate_request(const RequestInfo& accepted, Epoch step) {
+  RIGEL_CHECK(
+      step == last_touch(accepted.handle) && step >= last_completed(),
+      "step {} of row {} cannot be taken back: it was in step {}, and step {} has completed", step,
+      accepted.handle.row, last_touch(accepted.handle), last_completed());
+  drop_preplan_of(accepted.handle);
+  for (const Drive& drive : slot_of(step).drives) {
+    if (drive.context.epoch == step && drive.declares) {
+      runner_.truncate_request(drive.step, accepted, step);
+    }
+  }
+  for (Resource* resource : runner_.order()) {
     resource->collect(last_completed());
   }
 }
@@ -132,12 +150,34 @@ HostRows Engine::complete() {
     throw;
   }
   enter(StepPhase::kSettle);
+  commit_turns(last_completed() + 1);
   const Epoch epoch = end_step(slot);
   return results_.rows(epoch);
 }
 
+/// The first turn was committed at the launch, like any step; how many others there were is known now.
+void Engine::commit_turns(Epoch epoch) {
+  completed_turns_ = 1;
+  if (launched_turns_ == 1) {
+    return;
+  }
+  completed_turns_ = results_.num_turns(epoch, launched_turns_);
+  const Drive& drive = slot_of(epoch).drives.front();
+  for (std::int32_t turn = 1; turn < completed_turns_; ++turn) {
+    runner_.commit(drive.step, drive.context);
+  }
+}
+
+/// A request that goes while its turns run has nothing left that they could be committed to.
+void Engine::forget_turns_of(RequestHandle handle) {
+  if (launched_turns_ > 1) {
+    slot_of(last_launched()).drives.front().step.drop(handle);
+  }
+}
+
 Epoch Engine::end_step(Slot& slot) {
   const Epoch epoch = steps_.complete();
+  launched_turns_ = 1;
   slot.retired.clear();
   for (Resource* resource : runner_.order()) {
     resource->collect(epoch);

@@ -37,6 +37,8 @@ struct EngineConfig {
       std::nullopt;  // shared by the engines of a worker, which it outlives; none: its own
   Dtype dtype = Dtype::kBf16;  // of activations, where the submodule has no compute dtype
   bool preplan = true;         // plan a step ahead where somebody says which
+  /// Turns that one launch may have (ExecutingBatch::num_turns), as often as captures that repeat allow it.
+  std::int32_t max_turns = 1;
 };
 
 /// Steps that were planned ahead, and what became of them.
@@ -88,6 +90,15 @@ class Engine {
   /// The request loses what it has cached and stays open: its tokens will be computed again from the first.
   void restart_request(RequestHandle handle);
 
+  /// Whether truncate_request can undo any step of the request.
+  [[nodiscard]] bool can_truncate(RequestHandle handle) const {
+    return runner_.can_truncate(handle);
+  }
+  /// The request's lane of `step` ran for nothing, because a loop had ended before it, and the request goes on from what was
+  /// accepted: what its resources took in with the step is forgotten. `accepted`: its facts. Throws CheckError unless `step`
+  /// is the last one with the request, and in flight or the last to have completed.
+  void truncate_request(const RequestInfo& accepted, Epoch step);
+
   /// Moves what the request has cached to the host, behind what was launched; it takes no part in steps until it is back. False:
   /// no resource could, or it would free nothing, and nothing has changed. Requires that no step with it is in flight.
   [[nodiscard]] bool offload_request(RequestHandle handle);
@@ -116,7 +127,9 @@ class Engine {
     row_tensors_.set(walk, std::move(signals), allocator);
   }
 
-  /// Enqueues the whole step behind what was launched before. Lanes that the submodule cannot batch run one after the other
+  /// Enqueues the whole step behind what was launched before. A captured step may have several turns, up to batch.num_turns
+  /// and as far as the resources' room goes: the device runs it again until the host must see a lane, and nothing is launched
+  /// behind it before it has completed. Lanes that the submodule cannot batch run one after the other
   /// within the step, once all of them were admitted. A refusal launches nothing. Throws what the submodule throws: the batch
   /// has failed; CheckError: the batch is empty or above max_batch_size; DeviceError: the device has failed. At most
   /// kMaxInFlight steps may be in flight.
@@ -134,9 +147,16 @@ class Engine {
   }
   [[nodiscard]] const PreplanCounts& preplan_counts() const { return preplan_counts_; }
 
-  /// Waits for the oldest step in flight and gives its rows; memory that waited for it is free again. Throws DeviceError where
+  /// Waits for the oldest step in flight and gives its rows, of its first turn where it had several; memory that waited for it is free again. Throws DeviceError where
   /// the device has failed and CheckError where an invariant is broken, which is the batch's failure; the step has ended then, too.
   [[nodiscard]] HostRows complete();
+  /// Turns that the step which completed last has had; what it gives by row in each is valid until the next call.
+  [[nodiscard]] std::int32_t completed_turns() const { return completed_turns_; }
+  [[nodiscard]] HostRows rows_of_turn(std::int32_t turn) {
+    return results_.rows(last_completed(), turn);
+  }
+  /// That the step which was launched last may have.
+  [[nodiscard]] std::int32_t launched_turns() const { return launched_turns_; }
 
   /// The loops that end after a completed step, of those requests that have not failed, in the order of `requests` and inner
   /// loops first. Valid until the next call.
@@ -182,16 +202,6 @@ class Engine {
   [[nodiscard]] StreamRef stream() const { return stream_; }
 
  private:
-  /// What a step in flight holds; it is reused once the step has completed.
-  struct Slot {
-    Slot(Device& device, std::int64_t staging_bytes);
-    StepStaging staging;
-    GatheredInputs tensor_inputs;
-    Event completed;
-    BatchedModelOutput outputs;
-    std::vector<PerRequestState>
-        retired;  // of requests that were removed while the step was in flight
-  };
   /// One pass of lanes through resources and forward: a whole step, or one lane of those that cannot be batched.
   struct Drive {
     explicit Drive(StreamRef stream) : context(stream) {}
@@ -199,6 +209,18 @@ class Engine {
     SubmoduleStep step;
     StepContext context;
     bool declares = false;
+    std::int32_t wanted_turns = 1;
+  };
+  /// What a step in flight holds; it is used again once the step has completed.
+  struct Slot {
+    Slot(Device& device, std::int64_t staging_bytes);
+    StepStaging staging;
+    GatheredInputs tensor_inputs;
+    Event completed;
+    BatchedModelOutput outputs;
+    std::vector<Drive> drives;  // those of this epoch are the step's
+    std::vector<PerRequestState>
+        retired;  // of requests that were removed while the step was in flight
   };
 
   [[nodiscard]] Slot& slot_of(Epoch epoch) { return *slots_[steps_.slot_of(epoch)]; }
@@ -220,6 +242,7 @@ class Engine {
   void begin_columns(Drive& drive);
   [[nodiscard]] std::optional<GraphMissReason> declare_leased(Drive& drive);
   void declare(Drive& drive);
+  void admit_turns(Drive& drive);
   [[nodiscard]] AdmitOutcome launch_drives(std::span<Drive> drives, const BatchColumns& lanes,
                                            Slot& slot);
   void launch_drive(Drive& drive, const BatchColumns& lanes, Slot& slot);
@@ -232,6 +255,8 @@ class Engine {
   void drop_staged(Drive& drive);
   void drop_preplan_of(RequestHandle handle);
   void give_up_lease();
+  void commit_turns(Epoch epoch);
+  void forget_turns_of(RequestHandle handle);
   Epoch end_step(Slot& slot);
   void check_stop_apart(std::span<const RequestView> requests, const HostRows& rows);
 
@@ -250,7 +275,9 @@ class Engine {
   GraphMisses misses_;
   std::array<std::unique_ptr<Slot>, kMaxInFlight> slots_;
   ResultRing results_;
-  std::vector<Drive> drives_;
+  std::int32_t launched_turns_ =
+      1;  // above 1: the first drive is that step's until it has completed
+  std::int32_t completed_turns_ = 1;
   bool preplans_;
   bool planned_ahead_ = false;  // what lease_ and the first drive hold
   BucketQuery ahead_query_;

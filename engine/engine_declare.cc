@@ -1,6 +1,7 @@
 // Which captured step serves a batch, and what the submodule declares for it.
 
 #include "engine/engine.h"
+#include "engine/piecewise_runners.h"
 
 #include <tuple>
 
@@ -67,6 +68,9 @@ std::optional<GraphMissReason> Engine::declare_leased(Drive& drive) {
     drive.context.batch =
         padded_.pad(drive.lanes, lease_->bucket.num_lanes, captured_->padding_row(*lease_));
     drive.context.batch.slot_lease = &*lease_;
+  } else if (captures_ != nullptr) {
+    drive.context.batch.region_leases = captures_->regions().lease(
+        static_cast<std::int32_t>(drive.lanes.handles.size()), num_step_tokens(drive.lanes));
   }
   drive.context.num_tokens = num_step_tokens(drive.context.batch);
   drive.declares = submodule_->declare_step(drive.context.batch, drive.step);

@@ -2,9 +2,11 @@
 // declares.
 
 #include "engine/engine.h"
+#include "engine/piecewise_runners.h"
 #include "tensor/error.h"
 #include "tensor/trace.h"
 
+#include <algorithm>
 #include <limits>
 #include <utility>
 
@@ -25,6 +27,8 @@ BatchColumns lane_of(const BatchColumns& batch, std::size_t lane) {
 
 AdmitOutcome Engine::launch(const ExecutingBatch& batch) {
   RIGEL_CHECK(steps_.can_launch(), "{} steps are in flight already", num_in_flight());
+  RIGEL_CHECK(launched_turns_ == 1, "a step of {} turns is in flight: the next one waits for it",
+              launched_turns_);
   const TraceRange range(device_, "engine.launch");
   enter(StepPhase::kDeclare);
   check_batch(batch);
@@ -48,8 +52,9 @@ AdmitOutcome Engine::launch(const ExecutingBatch& batch) {
       begin_drive(lane, lane_of(lanes, lane));
     }
   }
+  slot.drives.front().wanted_turns = lease_ ? std::min(batch.num_turns, lease_->max_turns) : 1;
   try {
-    const AdmitOutcome outcome = launch_drives({drives_.data(), num_drives}, lanes, slot);
+    const AdmitOutcome outcome = launch_drives({slot.drives.data(), num_drives}, lanes, slot);
     drop_preplan();  // of a step that was refused
     release_lease();
     return outcome;
@@ -72,12 +77,16 @@ void Engine::check_batch(const ExecutingBatch& batch) const {
 }
 
 void Engine::begin_drive(std::size_t index, const BatchColumns& lanes) {
-  while (drives_.size() <= index) {
-    drives_.emplace_back(stream_);
+  const Epoch epoch = last_launched() + 1;
+  std::vector<Drive>& drives = slot_of(epoch).drives;
+  while (drives.size() <= index) {
+    drives.emplace_back(stream_);
   }
-  Drive& drive = drives_[index];
+  Drive& drive = drives[index];
   drive.lanes = lanes;
-  drive.context.epoch = last_launched() + 1;
+  drive.context.epoch = epoch;
+  drive.context.max_turns = results_.max_turns();
+  drive.wanted_turns = 1;
 }
 
 AdmitOutcome Engine::launch_drives(std::span<Drive> drives, const BatchColumns& lanes, Slot& slot) {
@@ -93,10 +102,18 @@ AdmitOutcome Engine::launch_drives(std::span<Drive> drives, const BatchColumns& 
       if (const AdmitOutcome outcome = runner_.admit(drive.step, drive.context); !outcome.ok()) {
         return outcome;
       }
+      admit_turns(drive);
     }
   }
   run_drives(drives, lanes, slot);
   return {};
+}
+
+/// A step that was planned ahead has one turn, and so has one that runs eagerly after all.
+void Engine::admit_turns(Drive& drive) {
+  if (drive.wanted_turns > 1 && lease_ && !planned_ahead_) {
+    drive.context.set_num_turns(runner_.admit_turns(drive.step, drive.context, drive.wanted_turns));
+  }
 }
 
 void Engine::run_drives(std::span<Drive> drives, const BatchColumns& lanes, Slot& slot) {
@@ -115,6 +132,7 @@ void Engine::run_drives(std::span<Drive> drives, const BatchColumns& lanes, Slot
     }
   } catch (...) {
     if (last_launched() == epoch) {
+      launched_turns_ = 1;
       results_.begin(epoch, 0);
       slot.completed.record(stream_);
     }
@@ -139,6 +157,7 @@ void Engine::launch_drive(Drive& drive, const BatchColumns& lanes, Slot& slot) {
   // From here on the device may touch what the step uses, whatever happens to the rest of the launch.
   if (last_launched() < drive.context.epoch) {
     steps_.launch(lanes.handles);
+    launched_turns_ = drive.context.num_turns;
   }
 }
 
@@ -151,6 +170,8 @@ void Engine::enqueue_forward(Drive& drive, BatchedModelOutput& outputs) {
       .inputs = batch.inputs,
       .step = drive.declares ? &drive.step : nullptr,
       .context = &drive.context,
+      .resources = &resources_,
+      .piecewise_runners = lease_ || captures_ == nullptr ? nullptr : &captures_->regions(),
       .states = LazyRequestStates(submodule_->request_states(), batch.handles),
       .captured = batch.slot_lease != nullptr};
   enter(StepPhase::kForward);

@@ -9,7 +9,7 @@
 namespace rigel {
 
 bool Engine::preplan(const ExecutingBatch& batch) {
-  if (!can_preplan() || !steps_.can_launch()) {
+  if (!can_preplan() || !steps_.can_launch() || launched_turns_ > 1) {
     return false;
   }
   const TraceRange range(device_, "engine.preplan");
@@ -23,9 +23,10 @@ bool Engine::preplan(const ExecutingBatch& batch) {
     return false;  // an eager step; its launch says why
   }
   begin_drive(0, lanes);
-  slot_of(drives_[0].context.epoch).staging.reset();
+  Slot& slot = slot_of(last_launched() + 1);
+  slot.staging.reset();
   try {
-    if (plan_ahead(drives_[0])) {
+    if (plan_ahead(slot.drives[0])) {
       planned_ahead_ = true;
       ahead_query_ = *choice.query;
       ahead_handles_.assign(lanes.handles.begin(), lanes.handles.end());

@@ -38,6 +38,7 @@ void ExecutingBatch::add(std::span<const RequestHandle> handles,
 }
 
 void ExecutingBatch::clear() {
+  num_turns = 1;
   num_lanes_ = 0;
   owned_inputs_.clear();
   skipped_.clear();

@@ -30,6 +30,8 @@ struct LaneSource {
 class ExecutingBatch {
  public:
   WalkId walk{};
+  /// Turns that one launch may run of it, where its captures allow that: see Engine::launch.
+  std::int32_t num_turns = 1;
 
   /// A lane whose row the engine prepares.
   void add(RequestHandle handle, const RequestInfo& info, InputMetadata metadata,
@@ -57,6 +59,12 @@ class ExecutingBatch {
            std::unique_ptr<NodeInputs> inputs) {
     push(handle, info, inputs.get()) = std::move(metadata);
     owned_inputs_.push_back(std::move(inputs));
+  }
+  /// The lanes go on to the next iteration of this loop, in the same launch.
+  void advance_loop(LoopId loop) {
+    for (InputMetadata& lane : std::span(metadata_).first(num_lanes_)) {
+      lane.loop_counters.set(loop, lane.loop_counters.count(loop) + 1);
+    }
   }
   /// Makes room for steps of `num_lanes`.
   void reserve(std::size_t num_lanes);

@@ -43,10 +43,16 @@ void check_region(const PiecewiseCudaGraphConfig& config) {
       std::visit([](const auto& kind) -> const PiecewiseConfig& { return kind; }, config);
   const std::string owner = fmt::format("piecewise graph config '{}'", common.label);
   check_sizes(common.batch_sizes, owner, "batch_sizes");
+  RIGEL_CHECK(common.num_parts > 0, "{}: num_parts is {}", owner, common.num_parts);
   RIGEL_CHECK(common.make_static_inputs != nullptr, "{}: make_static_inputs is missing", owner);
   RIGEL_CHECK(common.capture != nullptr, "{}: capture is missing", owner);
+  RIGEL_CHECK(!common.lease_before_step || common.declare_step != nullptr,
+              "{}: lease_before_step is set, but it has no {}", owner, "declare_step");
   if (const auto* packed = std::get_if<PiecewisePackedConfig>(&config)) {
     check_sizes(packed->token_counts, owner, "token_counts");
+  } else {
+    const std::int64_t seq_len = std::get<PiecewiseBatchedConfig>(config).seq_len;
+    RIGEL_CHECK(seq_len > 0, "{}: seq_len is {}", owner, seq_len);
   }
 }
 
@@ -68,6 +74,9 @@ GraphCatalog::GraphCatalog(std::vector<CudaGraphConfig> steps,
     }
     add(config);
   }
+  RIGEL_CHECK(regions_.size() <= PiecewiseLeases::kMaxRegions,
+              "{} piecewise graph configs, at most {} can be", regions_.size(),
+              PiecewiseLeases::kMaxRegions);
   for (std::size_t index = 0; index < regions_.size(); ++index) {
     check_region(regions_[index]);
     const auto label_of = [&](std::size_t at) {

@@ -33,6 +33,15 @@ class Resource {
   /// The request loses what it has cached and will start over; it stays open.
   virtual void restart_request(RequestHandle /*handle*/, Epoch /*last_touch*/) {}
 
+  /// Whether truncate_request undoes what a step does to this request. Where not, nobody runs the request ahead of the end of a
+  /// loop that it would outlive.
+  [[nodiscard]] virtual bool can_truncate(RequestHandle /*handle*/) const { return true; }
+  /// The request's lane of `step`, the last one with it that was launched, ran for nothing: a loop has ended before it, and the
+  /// request goes on. What the step appended is forgotten, so that the next one follows what was accepted. A stream that a fork
+  /// has replaced stays a copy of its source. `accepted`: the request's facts; `last_touch`: the step's epoch.
+  virtual void truncate_request(const SubmoduleStep& /*step*/, const RequestInfo& /*accepted*/,
+                                Epoch /*last_touch*/) {}
+
   /// Whether a captured step has room for what varies in size, which has a fixed place there. Asked of the padded step,
   /// before it is admitted; where not, it runs eagerly.
   [[nodiscard]] virtual bool fits_capture(const SubmoduleStep& /*step*/,
@@ -44,9 +53,21 @@ class Resource {
                                            const StepContext& /*context*/) {
     return {};
   }
+  /// The step was admitted and may have several turns in one launch: reserves what the others need and gives for how many there
+  /// is enough, from 1, the turn that was admitted, to `num_turns`.
+  [[nodiscard]] virtual std::int32_t admit_turns(const SubmoduleStep& /*step*/,
+                                                 const StepContext& /*context*/,
+                                                 std::int32_t num_turns) {
+    return num_turns;
+  }
+  /// Adds the columns of its plan that are one higher for a lane's next token, where a step has one token a lane: a launch of
+  /// several turns counts them up on the device.
+  virtual void add_counting_columns(const StepContext& /*context*/,
+                                    std::vector<ConstDeviceView>& /*columns*/) const {}
   /// Writes the step's addressing into its staging and leaves the plan in the context.
   virtual void plan(const SubmoduleStep& step, StepContext& context) = 0;
-  /// The step was launched: what it consumes is consumed.
+  /// The step was launched: what it consumes is consumed. Of a launch of several turns the first; the others follow one by one
+  /// when it has completed.
   virtual void commit(const SubmoduleStep& /*step*/, const StepContext& /*context*/) {}
   /// An admitted step will not run: what it held of its requests is let go; what was reserved is found again.
   virtual void abandon(const SubmoduleStep& /*step*/) {}

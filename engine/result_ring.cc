@@ -30,10 +30,11 @@ bool have_same_rows(const ConstHostView& a, const ConstDeviceView& b) {
 
 }  // namespace
 
-ResultRing::ResultRing(Device& device, std::int64_t entry_bytes)
+ResultRing::ResultRing(Device& device, std::int64_t entry_bytes, std::int32_t max_turns)
     : device_(&device),
       entry_bytes_(aligned(entry_bytes)),
-      memory_(device, static_cast<std::int64_t>(kNumEntries) * entry_bytes_) {
+      max_turns_(max_turns),
+      memory_(device, static_cast<std::int64_t>(kNumEntries) * max_turns_ * entry_bytes_) {
   // A tag of 0 is no step's.
   std::memset(memory_.raw(), 0, static_cast<std::size_t>(memory_.num_bytes()));
   launched_.reserve(kernels::kMaxStopBuffers);
@@ -225,32 +226,60 @@ bool ResultRing::can_launch(const ConstDeviceView& rows) const {
 
 HostView ResultRing::view(const Entry& entry, Dtype dtype, const Shape& shape,
                           std::int64_t place) const {
-  return memory_.view(dtype, shape, (&entry - entries_.data()) * entry_bytes_ + place);
+  return memory_.view(dtype, shape, (&entry - entries_.data()) * max_turns_ * entry_bytes_ + place);
 }
 
 kernels::ResultPlace ResultRing::place_of(const ConstDeviceView& step) const {
-  return {memory_.device_view(Dtype::kU8, {static_cast<std::int64_t>(kNumEntries), entry_bytes_}),
-          step};
+  const std::int64_t num_entries = static_cast<std::int64_t>(kNumEntries) * max_turns_;
+  return {memory_.device_view(Dtype::kU8, {num_entries, entry_bytes_}), step};
 }
 
-HostRows ResultRing::rows(Epoch epoch) const {
+const StepRecord& ResultRing::record(const Entry& entry, std::size_t lane,
+                                     std::int32_t turn) const {
+  const auto* const first = reinterpret_cast<const std::byte*>(&entry.records[lane]);
+  return *reinterpret_cast<const StepRecord*>(first + turn * entry_bytes_);
+}
+
+std::int32_t ResultRing::num_turns(Epoch epoch, std::int32_t most) const {
+  const Entry& entry = entries_[epoch % kNumEntries];
+  if (entry.records.empty() || device_->options().mode == DeviceMode::kNull) {
+    return most;
+  }
+  std::int32_t num_turns = 1;
+  while (num_turns < most && record(entry, 0, num_turns).step == number_of(epoch, num_turns)) {
+    ++num_turns;
+  }
+  return num_turns;
+}
+
+HostRows ResultRing::rows(Epoch epoch, std::int32_t turn) {
   const Entry& entry = entries_[epoch % kNumEntries];
   RIGEL_CHECK(entry.epoch == epoch, "the rows of step {} were overwritten by step {}", epoch,
               entry.epoch);
   // The null device runs no kernel, so nothing is recorded there.
   if (!entry.records.empty() && device_->options().mode != DeviceMode::kNull) {
     for (std::size_t lane = 0; lane < entry.handles.size(); ++lane) {
-      const StepRecord& record = entry.records[lane];
+      const StepRecord& record = this->record(entry, lane, turn);
       const RequestHandle handle = entry.handles[lane];
       RIGEL_CHECK(
-          record.step == epoch && record.row == handle.row &&
+          record.step == number_of(epoch, turn) && record.row == handle.row &&
               record.generation == handle.generation,
-          "lane {} of step {} holds the record of step {}, row {}, generation {}; it is row "
-          "{}, generation {}",
-          lane, epoch, record.step, record.row, record.generation, handle.row, handle.generation);
+          "lane {} of turn {} of step {} holds the record of turn {}, row {}, generation {}; it is "
+          "row {}, generation {}",
+          lane, turn, epoch, record.step, record.row, record.generation, handle.row,
+          handle.generation);
     }
   }
-  return {entry.handles, entry.buffers};
+  if (turn == 0) {
+    return {entry.handles, entry.buffers};
+  }
+  turn_buffers_.clear();
+  for (const HostRows::Buffer& buffer : entry.buffers) {
+    turn_buffers_.push_back(
+        {buffer.signal, ConstHostView(buffer.rows.raw() + turn * entry_bytes_, buffer.rows.dtype(),
+                                      buffer.rows.shape())});
+  }
+  return {entry.handles, turn_buffers_};
 }
 
 }  // namespace rigel

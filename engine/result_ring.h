@@ -18,15 +18,17 @@ namespace rigel {
 /// tests, where the host reads them once the step has completed. A step's rows stay intact while later steps bring theirs.
 ///
 /// One launch behind the forward (kernels::stop_copy) brings all that is narrow and fits the step's entry; the rest is copied
-/// by itself. That launch finds the entry by the step's number, so a captured one serves every step. Thread: worker.
+/// by itself. That launch finds the entry by the step's number, so a captured one serves every step. A step of several turns
+/// has an entry for each: the turns of step e are numbered from e * max_turns. Thread: worker.
 class ResultRing {
  public:
   /// Steps whose rows are alive at a time: those in flight and the one being processed, with room to spare.
   static constexpr std::uint64_t kNumEntries = 4;
 
-  /// `entry_bytes`: of one step's rows that go by the launch.
-  ResultRing(Device& device, std::int64_t entry_bytes);
+  /// `entry_bytes`: of one turn's rows that go by the launch. `max_turns`: of a step.
+  ResultRing(Device& device, std::int64_t entry_bytes, std::int32_t max_turns = 1);
 
+  [[nodiscard]] std::int32_t max_turns() const { return max_turns_; }
   /// Starts the rows of step `epoch`, which runs `num_forwards` forwards; those of step `epoch - kNumEntries` are gone.
   void begin(Epoch epoch, std::int64_t num_forwards);
   /// Enqueues the way to the host of a forward's row outputs, stop buffers and records, right behind it: what lies at one
@@ -41,9 +43,11 @@ class ResultRing {
   /// rows will lie in its step's entry.
   void capture(StreamRef stream, BatchedModelOutput& outputs, const ConstDeviceView& step);
 
-  /// The rows of step `epoch`, which has completed. Throws CheckError where they were overwritten, and where the device recorded
-  /// another step's or another request's results.
-  [[nodiscard]] HostRows rows(Epoch epoch) const;
+  /// The rows of a turn of step `epoch`, which has completed, until the next call. Throws CheckError where they were
+  /// overwritten, and where the device recorded another step's or another request's results.
+  [[nodiscard]] HostRows rows(Epoch epoch, std::int32_t turn = 0);
+  /// How many of the `most` turns that step `epoch` might have it has had. Requires that it has completed.
+  [[nodiscard]] std::int32_t num_turns(Epoch epoch, std::int32_t most) const;
 
  private:
   /// Memory beside the ring that is handed out from its begin; full blocks stay, so that copies in flight keep their target.
@@ -63,7 +67,7 @@ class ResultRing {
     std::int64_t used = 0;
     std::vector<Block> blocks;
     std::vector<RequestHandle> handles;
-    std::vector<HostRows::Buffer> buffers;
+    std::vector<HostRows::Buffer> buffers;         // of the first turn
     std::vector<Target> targets;                   // of the buffers
     std::span<const kernels::StepRecord> records;  // by handle; empty where nothing was tested
   };
@@ -79,13 +83,20 @@ class ResultRing {
   [[nodiscard]] HostView view(const Entry& entry, Dtype dtype, const Shape& shape,
                               std::int64_t place) const;
   [[nodiscard]] kernels::ResultPlace place_of(const ConstDeviceView& step) const;
+  [[nodiscard]] const kernels::StepRecord& record(const Entry& entry, std::size_t lane,
+                                                  std::int32_t turn) const;
+  [[nodiscard]] std::uint64_t number_of(Epoch epoch, std::int32_t turn) const {
+    return epoch * static_cast<std::uint64_t>(max_turns_) + static_cast<std::uint64_t>(turn);
+  }
 
   Device* device_;
   std::int64_t entry_bytes_;
-  PinnedBuffer memory_;  // (kNumEntries, entry_bytes)
+  std::int32_t max_turns_;
+  PinnedBuffer memory_;  // (kNumEntries, max_turns, entry_bytes)
   std::array<Entry, kNumEntries> entries_;
   Epoch epoch_ = 0;                            // of the step whose rows are being staged
   std::vector<kernels::StopBuffer> launched_;  // buffers of the launch that is being made
+  std::vector<HostRows::Buffer> turn_buffers_;
 };
 
 }  // namespace rigel

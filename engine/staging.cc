@@ -36,4 +36,9 @@ void StepStaging::upload(StreamRef stream) {
   sent_bytes_ = used_bytes_;
 }
 
+void StepStaging::upload_written(StreamRef stream) const {
+  copy(stream, DeviceView(device_.raw(), Dtype::kU8, {used_bytes_}),
+       ConstHostView(written_, Dtype::kU8, {used_bytes_}));
+}
+
 }  // namespace rigel

@@ -47,8 +47,15 @@ class StepStaging {
             ConstDeviceView(device_.raw() + offset, dtype_of<T>, {count})};
   }
 
+  /// A column as a launch may write it that counts it on for the next turn of its step.
+  [[nodiscard]] DeviceView writable(const ConstDeviceView& column) const {
+    return device_.view(column.dtype(), column.shape(), column.raw() - device_.raw());
+  }
+
   /// Enqueues one copy of the columns carved since the last one; a step whose lanes run one after the other makes several.
   void upload(StreamRef stream);
+  /// The same, once a step, of what the host has written to the memory that `reset` was given, which is pinned then.
+  void upload_written(StreamRef stream) const;
 
   [[nodiscard]] std::int64_t used_bytes() const { return used_bytes_; }
   [[nodiscard]] std::int64_t capacity_bytes() const { return capacity_bytes_; }

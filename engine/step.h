@@ -163,6 +163,15 @@ class SubmoduleStep {
       }
     }
   }
+  /// The request's segments become padding: it takes no part in what is still to be committed.
+  void drop(RequestHandle handle) {
+    drop_from(segments, handle);
+    for (Entry& entry : entries_) {
+      if (const std::vector<Segment>* const own = std::visit(OwnSegments{}, entry.step)) {
+        drop_from(const_cast<std::vector<Segment>&>(*own), handle);
+      }
+    }
+  }
   /// Forgets the declaration and keeps its memory.
   void reset() {
     segments.clear();
@@ -219,6 +228,12 @@ class SubmoduleStep {
       step.prefill_tracked_tokens.clear();
     }
   };
+
+  static void drop_from(std::vector<Segment>& segments, RequestHandle handle) {
+    for (Segment& segment : segments) {
+      segment.handle = segment.handle == handle ? RequestHandle{-1, 0} : segment.handle;
+    }
+  }
 
   std::deque<Entry> entries_;  // what declare() gave must not move
 };

@@ -68,14 +68,26 @@ class StepContext {
   TensorInputs* tensor_inputs = nullptr;
   BatchColumns batch;
   std::int64_t num_tokens = 0;
-  ConstDeviceView step_number;  // (1) i64: the epoch, known to the device
+  /// Turns that a launch of this node may have. Each has a number of its own: those of an epoch follow each other.
+  std::int32_t max_turns = 1;
+  std::int32_t num_turns = 1;        // that the step may have: set before it is planned
+  ConstDeviceView step_number;       // (1) i64: of the step's first turn, known to the device
+  ConstDeviceView last_step_number;  // (1) i64: of the last one that it may have
 
-  /// Starts the step's columns: the step's own number comes first. `staging` is reset already.
+  /// Starts the step's columns: the step's own numbers come first. `staging` is reset already.
   void begin_columns(StepStaging& columns) {
     staging = &columns;
-    const auto number = columns.column<std::int64_t>(1);
-    number.host[0] = static_cast<std::int64_t>(epoch);
-    step_number = number.device;
+    const auto numbers = columns.column<std::int64_t>(2);
+    step_number = numbers.device.slice(0, 0, 1);
+    last_step_number = numbers.device.slice(0, 1, 1);
+    host_numbers_ = numbers.host;
+    set_num_turns(1);
+  }
+  /// The step may have so many turns: it runs as often, one behind the other, unless the host must see what a turn has given.
+  void set_num_turns(std::int32_t wanted) {
+    num_turns = wanted;
+    host_numbers_[0] = static_cast<std::int64_t>(epoch) * max_turns;
+    host_numbers_[1] = host_numbers_[0] + wanted - 1;
   }
 
   /// The stream that the step runs on.
@@ -130,6 +142,7 @@ class StepContext {
 
  private:
   StreamRef stream_;
+  std::span<std::int64_t> host_numbers_;
   std::vector<PlanOutput> plans_;
   std::vector<std::pair<SignalId, ConstDeviceView>> staged_;
 };

@@ -17,7 +17,7 @@ bool is_placed(const std::vector<Resource*>& order, ResourceKey key) {
 
 }  // namespace
 
-StepRunner::StepRunner(const NodeResources& resources) {
+StepRunner::StepRunner(const NodeResources& resources) : resources_(resources) {
   sort(resources);
   check_preplans(resources);
   for (std::size_t index = 0; index < resources.size(); ++index) {
@@ -104,6 +104,25 @@ void StepRunner::plan(const SubmoduleStep& step, StepContext& context) {
   }
 }
 
+std::int32_t StepRunner::admit_turns(const SubmoduleStep& step, const StepContext& context,
+                                     std::int32_t num_turns) const {
+  for (Resource* resource : order_) {
+    if (step.find(resource->key()) != nullptr) {
+      num_turns = resource->admit_turns(step, context, num_turns);
+    }
+  }
+  return num_turns;
+}
+
+void StepRunner::add_counting_columns(const SubmoduleStep& step, const StepContext& context,
+                                      std::vector<ConstDeviceView>& columns) const {
+  for (const Resource* resource : order_) {
+    if (step.find(resource->key()) != nullptr) {
+      resource->add_counting_columns(context, columns);
+    }
+  }
+}
+
 void StepRunner::commit(const SubmoduleStep& step, const StepContext& context) const {
   for (Resource* resource : order_) {
     if (step.find(resource->key()) != nullptr) {
@@ -116,6 +135,20 @@ void StepRunner::abandon(const SubmoduleStep& step) const {
   for (Resource* resource : order_) {
     if (step.find(resource->key()) != nullptr) {
       resource->abandon(step);
+    }
+  }
+}
+
+bool StepRunner::can_truncate(RequestHandle handle) const {
+  return std::ranges::all_of(
+      order_, [&](const Resource* resource) { return resource->can_truncate(handle); });
+}
+
+void StepRunner::truncate_request(const SubmoduleStep& step, const RequestInfo& accepted,
+                                  Epoch last_touch) const {
+  for (Resource* resource : order_) {
+    if (step.find(resource->key()) != nullptr) {
+      resource->truncate_request(step, accepted, last_touch);
     }
   }
 }

@@ -2,6 +2,7 @@
 
 #include "engine/resource.h"
 
+#include <cstdint>
 #include <span>
 #include <string>
 #include <vector>
@@ -18,6 +19,7 @@ class StepRunner {
  public:
   /// Throws CheckError for an unknown key, a resource that depends on itself, a cycle, or a resource that pre-plans although
   /// one that it depends on does not.
+  /// `resources` outlive it.
   explicit StepRunner(const NodeResources& resources);
 
   /// Whether every resource of the step has room for it in a captured step.
@@ -25,10 +27,21 @@ class StepRunner {
   /// Reserves for the step; stops at the first refusal and names the resource in it. Reservations made before it stay and are
   /// found again at the retry. Throws CheckError for a declared key that is not a resource of the node.
   [[nodiscard]] AdmitOutcome admit(const SubmoduleStep& step, const StepContext& context);
+  /// See Resource::admit_turns: the fewest that any of them has enough for.
+  [[nodiscard]] std::int32_t admit_turns(const SubmoduleStep& step, const StepContext& context,
+                                         std::int32_t num_turns) const;
   void plan(const SubmoduleStep& step, StepContext& context);
+  /// See Resource::add_counting_columns.
+  void add_counting_columns(const SubmoduleStep& step, const StepContext& context,
+                            std::vector<ConstDeviceView>& columns) const;
   void commit(const SubmoduleStep& step, const StepContext& context) const;
   /// The admitted step will not run.
   void abandon(const SubmoduleStep& step) const;
+  /// Whether every resource of the node can truncate the request.
+  [[nodiscard]] bool can_truncate(RequestHandle handle) const;
+  /// The request's lane of the committed step ran for nothing (Resource::truncate_request).
+  void truncate_request(const SubmoduleStep& step, const RequestInfo& accepted,
+                        Epoch last_touch) const;
 
   /// Whether some resource of the node can pre-plan.
   [[nodiscard]] bool can_preplan() const;
@@ -54,6 +67,7 @@ class StepRunner {
   [[nodiscard]] bool reload(RequestHandle handle, StreamRef stream, Epoch last_touch) const;
 
   [[nodiscard]] std::span<Resource* const> order() const { return order_; }
+  [[nodiscard]] const NodeResources& resources() const { return resources_; }
 
  private:
   enum class Stage : std::uint8_t { kNone, kBegun, kPlanned };
@@ -64,6 +78,7 @@ class StepRunner {
   [[nodiscard]] bool is_staged_step(const SubmoduleStep& step, const StepContext& context) const;
   void promote(StepContext& context);
 
+  const NodeResources& resources_;
   std::vector<Resource*> order_;
   std::string names_;  // of all resources, for messages
 

@@ -2,6 +2,7 @@
 
 #include "engine/contract/ids.h"
 
+#include <cstddef>
 #include <cstdint>
 
 namespace rigel {
@@ -45,6 +46,19 @@ struct BucketKey {
 struct SlotLease {
   std::int32_t slot = 0;
   BucketKey bucket;
+  std::int32_t max_turns = 1;  // that one replay may run of the step
+};
+
+/// Regions that a step has leased before it is declared, by their places among the submodule's piecewise configs.
+class PiecewiseLeases {
+ public:
+  static constexpr std::size_t kMaxRegions = 64;
+
+  void add(std::size_t region) { regions_ |= std::uint64_t{1} << region; }
+  [[nodiscard]] bool contains(std::size_t region) const { return (regions_ >> region & 1) != 0; }
+
+ private:
+  std::uint64_t regions_ = 0;
 };
 
 /// Whether a step that replays `lease` (null: it runs eagerly) has the fixed places of a packed capture.

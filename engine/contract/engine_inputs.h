@@ -11,6 +11,8 @@ namespace rigel {
 class StepContext;
 class SubmoduleStep;
 class NodeInputs;
+class NodeResources;
+class PiecewiseRunners;
 
 /// What a forward is given by the engine. Columns are positional: lane i of each belongs to the same request.
 struct ModelInputsFromEngine {
@@ -20,9 +22,13 @@ struct ModelInputsFromEngine {
   std::span<const NodeInputs* const> inputs;
   const SubmoduleStep* step =
       nullptr;  // this step's declaration; null where the submodule declares none
-  const StepContext* context = nullptr;  // the stream, and what the resources planned
-  LazyRequestStates states;              // of the lanes; empty during capture
-  bool captured = false;                 // during capture and for replayed steps
+  const StepContext* context = nullptr;      // the stream, and what the resources planned
+  const NodeResources* resources = nullptr;  // the node's, for a forward that did not bind its own
+  /// The node's captured regions; null where there are none, or the forward itself is captured: it then calls what it would
+  /// have them run.
+  PiecewiseRunners* piecewise_runners = nullptr;
+  LazyRequestStates states;  // of the lanes; empty during capture
+  bool captured = false;     // during capture and for replayed steps
 
   /// The info of the one real request; padding does not count. Throws CheckError where there is none or more than one.
   [[nodiscard]] const RequestInfo& single_request_info() const;

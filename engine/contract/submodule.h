@@ -41,6 +41,7 @@ struct BatchColumns {
   std::span<const NodeInputs* const> inputs;
   const SlotLease* slot_lease =
       nullptr;  // the captured step that these lanes will replay; null: they run eagerly
+  PiecewiseLeases region_leases = {};  // regions that declare their resources themselves
 };
 
 /// A signal whose value goes to the client out of a row buffer: no tensor of it leaves the node.

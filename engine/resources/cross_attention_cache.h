@@ -25,6 +25,10 @@ class CrossAttentionCache final : public Resource {
   void restart_request(RequestHandle handle, Epoch last_touch) override {
     store_.restart_request(handle, last_touch);
   }
+  void truncate_request(const SubmoduleStep& step, const RequestInfo& accepted,
+                        Epoch last_touch) override {
+    store_.truncate_request(step, accepted, last_touch);
+  }
   /// Throws CheckError where a request would write a second time.
   AdmitOutcome admit(const SubmoduleStep& step, const StepContext& context) override;
   void plan(const SubmoduleStep& step, StepContext& context) override;

@@ -75,6 +75,47 @@ AdmitOutcome KvCache::admit(const SubmoduleStep& step, const StepContext& /*cont
   return {};
 }
 
+/// Of the step as it is admitted, private copies included, from above.
+std::int64_t KvCache::num_page_updates(std::span<const Segment> segments) const {
+  std::int64_t num_updates = 0;
+  for (const Segment& segment : segments) {
+    if (!segment.handle.is_padding()) {
+      const CacheStream& stream =
+          stream_of(segment.handle.row, static_cast<std::int32_t>(segment.label));
+      num_updates += num_unpublished(stream) + (writes_sole_page(stream) ? 0 : 1);
+    }
+  }
+  return num_updates;
+}
+
+std::int32_t KvCache::admit_turns(const SubmoduleStep& step, const StepContext& context,
+                                  std::int32_t num_turns) {
+  const auto& kv = std::get<KvStep>(*step.find(key()));
+  if (!kv.commit || !kv.pre_forks.empty() || !kv.post_forks.empty()) {
+    return 1;
+  }
+  const std::span<const Segment> segments = step.segments_of(key());
+  std::int64_t num_places_left =
+      captured_updates(segments, *context.batch.slot_lease) - num_page_updates(segments);
+  for (const Segment& segment : segments) {
+    if (segment.handle.is_padding() || segment.span == 0) {
+      continue;
+    }
+    CacheStream& stream = stream_of(segment.handle.row, static_cast<std::int32_t>(segment.label));
+    const std::int32_t length =
+        std::min(stream.stored_length + num_turns * segment.span, config_.max_length);
+    const auto wanted = static_cast<std::size_t>(config_.pages_for(length));
+    while (stream.pages.size() < wanted && num_places_left > 0 &&
+           fill(stream.pages, stream.pages.size() + 1)) {
+      --num_places_left;
+    }
+    const auto held = static_cast<std::int32_t>(stream.pages.size()) * config_.page_size;
+    const std::int32_t num_tokens = std::min(length, held) - stream.stored_length;
+    num_turns = std::max(1, std::min(num_turns, num_tokens / segment.span));
+  }
+  return num_turns;
+}
+
 void KvCache::abandon(const SubmoduleStep& step) {
   for (const Segment& segment : step.segments_of(key())) {
     if (!segment.handle.is_padding()) {

@@ -129,6 +129,30 @@ void KvCache::truncate_to(RequestHandle handle, LabelId label, std::int32_t leng
   ++stream.generation;
 }
 
+void KvCache::truncate_request(const SubmoduleStep& step, const RequestInfo& accepted,
+                               Epoch last_touch) {
+  const auto& kv = std::get<KvStep>(*step.find(key()));
+  bool is_there = false;
+  for (const Segment& segment : step.segments_of(key())) {
+    if (segment.handle != accepted.handle) {
+      continue;
+    }
+    is_there = true;
+    const bool is_replaced =
+        std::ranges::find(kv.post_forks, segment.label, &Fork::destination) != kv.post_forks.end();
+    if (kv.commit && !is_replaced) {
+      truncate_to(accepted.handle, segment.label,
+                  stored_length(accepted.handle, segment.label) - segment.span, last_touch);
+    }
+  }
+  for (const Fork& fork : kv.post_forks) {
+    if (is_there) {
+      truncate_to(accepted.handle, fork.destination, stored_length(accepted.handle, fork.source),
+                  last_touch);
+    }
+  }
+}
+
 std::int32_t KvCache::stored_length(RequestHandle handle, LabelId label) const {
   return stream(handle, label).stored_length;
 }

@@ -34,9 +34,19 @@ class KvCache final : public Resource {
   void ingest_request(const RequestInfo& info) override;
   void remove_request(RequestHandle handle, Epoch last_touch) override;
   void restart_request(RequestHandle handle, Epoch last_touch) override;
+  /// Not where old pages make way for later ones: what a step let go there is missed.
+  [[nodiscard]] bool can_truncate(RequestHandle /*handle*/) const override {
+    return config_.retention.protected_tokens == 0;
+  }
+  void truncate_request(const SubmoduleStep& step, const RequestInfo& accepted,
+                        Epoch last_touch) override;
   [[nodiscard]] bool fits_capture(const SubmoduleStep& step,
                                   const StepContext& context) const override;
   AdmitOutcome admit(const SubmoduleStep& step, const StepContext& context) override;
+  /// As many turns as the free pages last, and as a captured step has room for their page updates. A stream keeps the pages that
+  /// were taken for a turn that does not come: its next step needs them.
+  [[nodiscard]] std::int32_t admit_turns(const SubmoduleStep& step, const StepContext& context,
+                                         std::int32_t num_turns) override;
   void plan(const SubmoduleStep& step, StepContext& context) override;
   void commit(const SubmoduleStep& step, const StepContext& context) override;
   void abandon(const SubmoduleStep& step) override;
@@ -185,6 +195,7 @@ class KvCache final : public Resource {
       __builtin_prefetch(&rows_[row]);
     }
   }
+  [[nodiscard]] std::int64_t num_page_updates(std::span<const Segment> segments) const;
   void convert_lease(CacheStream& stream);
   void note_undo(std::int32_t stream_index);
   [[nodiscard]] StreamUndo* undo_of(const CacheStream& stream);

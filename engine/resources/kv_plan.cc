@@ -118,46 +118,6 @@ void KvCache::make_private(CacheStream& stream, Epoch epoch) {
   }
 }
 
-/// The pages that the tokens of a padded step can need, and for each segment a page that it begins in or that became its own.
-/// A packed step takes prompts, whose cached prefixes come to the page table with their first tokens.
-std::int64_t KvCache::captured_updates(std::span<const Segment> segments,
-                                       const SlotLease& lease) const {
-  constexpr std::int64_t kPrefixPages = 512;
-  std::int64_t num_tokens = 0;
-  for (const Segment& segment : segments) {
-    num_tokens += segment.span;
-  }
-  return num_tokens / config_.page_size + 2 * static_cast<std::int64_t>(segments.size()) +
-         (is_packed(&lease) ? kPrefixPages : 0);
-}
-
-/// What publish will write, from above: the step is not admitted yet.
-bool KvCache::fits_capture(const SubmoduleStep& step, const StepContext& context) const {
-  const std::span<const Segment> segments = step.segments_of(key());
-  std::int64_t num_updates = 0;
-  for (std::size_t index = 0; index < segments.size(); ++index) {
-    prefetch_beyond(segments, index);
-    const Segment& segment = segments[index];
-    if (segment.handle.is_padding()) {
-      continue;
-    }
-    const CacheStream& stream =
-        streams_.at(static_cast<std::size_t>(table_row(segment.handle, segment.label)));
-    if (has_room(stream, segment.span) && stream.num_published > stream.sole_index) {
-      ++num_updates;  // stays in a page that the device knows: less than what it may bring
-      continue;
-    }
-    const auto published = std::max(stream.num_published, stream.num_holes);
-    // An admitted request begins behind the prefix that it was leased.
-    const std::int32_t stored =
-        stream.stored_length == 0
-            ? static_cast<std::int32_t>(stream.lease.size()) * config_.page_size
-            : stream.stored_length;
-    num_updates += config_.pages_for(stored + segment.span) - published + 1;
-  }
-  return num_updates <= captured_updates(segments, *context.batch.slot_lease);
-}
-
 void KvCache::publish(std::span<const Segment> segments, KvPlan& plan, StepContext& context) {
   starts_.clear();
   grown_.clear();

@@ -59,11 +59,25 @@ void Positions::follow_cache(const SubmoduleStep& step, const StepContext& conte
   fork(std::get<KvStep>(*cache).pre_forks, step.segments_of(*kv_cache_));
 }
 
+const PositionStep* Positions::own_step(const SubmoduleStep& step) const {
+  const ResourceStep* const declared = step.find(key());
+  return declared == nullptr ? nullptr : &std::get<PositionStep>(*declared);
+}
+
+/// What a committed step adds to the counter of its segment `index`.
+std::int32_t Positions::advance_of(const PositionStep* own, const Segment& segment,
+                                   std::size_t index) {
+  if (own != nullptr && !own->advance.empty()) {
+    return own->advance[index];
+  }
+  const bool shares_position = own != nullptr && own->scheme == PositionStep::Scheme::kBlock;
+  return shares_position && segment.span > 0 ? 1 : segment.span;
+}
+
 void Positions::plan(const SubmoduleStep& step, StepContext& context) {
   follow_cache(step, context);
   const std::span<const Segment> segments = step.segments_of(key());
-  const ResourceStep* const declared = step.find(key());
-  const auto* own = declared == nullptr ? nullptr : &std::get<PositionStep>(*declared);
+  const PositionStep* const own = own_step(step);
   const bool shares_position = own != nullptr && own->scheme == PositionStep::Scheme::kBlock;
   std::int64_t num_tokens = 0;
   for (const Segment& segment : segments) {
@@ -98,9 +112,7 @@ void Positions::plan(const SubmoduleStep& step, StepContext& context) {
 
 void Positions::commit(const SubmoduleStep& step, const StepContext& /*context*/) {
   const std::span<const Segment> segments = step.segments_of(key());
-  const ResourceStep* const declared = step.find(key());
-  const auto* own = declared == nullptr ? nullptr : &std::get<PositionStep>(*declared);
-  const bool shares_position = own != nullptr && own->scheme == PositionStep::Scheme::kBlock;
+  const PositionStep* const own = own_step(step);
   const bool has_advance = own != nullptr && !own->advance.empty();
   RIGEL_CHECK(!has_advance || own->advance.size() == segments.size(),
               "advance has {} numbers for {} segments", has_advance ? own->advance.size() : 0,
@@ -108,13 +120,28 @@ void Positions::commit(const SubmoduleStep& step, const StepContext& /*context*/
   for (std::size_t index = 0; index < segments.size(); ++index) {
     const Segment& segment = segments[index];
     if (!segment.handle.is_padding()) {
-      const std::int32_t by_scheme = shares_position && segment.span > 0 ? 1 : segment.span;
-      next_[index_of(segment.handle, segment.label)] +=
-          has_advance ? own->advance[index] : by_scheme;
+      next_[index_of(segment.handle, segment.label)] += advance_of(own, segment, index);
     }
   }
   if (const ResourceStep* const cache = kv_cache_ ? step.find(*kv_cache_) : nullptr) {
     fork(std::get<KvStep>(*cache).post_forks, step.segments_of(*kv_cache_));
+  }
+}
+
+void Positions::truncate_request(const SubmoduleStep& step, const RequestInfo& accepted,
+                                 Epoch /*last_touch*/) {
+  const std::span<const Segment> segments = step.segments_of(key());
+  const PositionStep* const own = own_step(step);
+  for (std::size_t index = 0; index < segments.size(); ++index) {
+    if (segments[index].handle == accepted.handle) {
+      next_[index_of(accepted.handle, segments[index].label)] -=
+          advance_of(own, segments[index], index);
+    }
+  }
+  if (const ResourceStep* const cache = kv_cache_ ? step.find(*kv_cache_) : nullptr) {
+    for (const Fork& fork : std::get<KvStep>(*cache).post_forks) {
+      next_[index_of(accepted.handle, fork.destination)] = next(accepted.handle, fork.source);
+    }
   }
 }
 

@@ -28,7 +28,13 @@ class Positions final : public Resource {
   void ingest_request(const RequestInfo& info) override;
   void remove_request(RequestHandle handle, Epoch last_touch) override;
   void restart_request(RequestHandle handle, Epoch last_touch) override;
+  void truncate_request(const SubmoduleStep& step, const RequestInfo& accepted,
+                        Epoch last_touch) override;
   void plan(const SubmoduleStep& step, StepContext& context) override;
+  void add_counting_columns(const StepContext& context,
+                            std::vector<ConstDeviceView>& columns) const override {
+    columns.push_back(context.plan<PositionPlan>(key()).positions);
+  }
   void commit(const SubmoduleStep& step, const StepContext& context) override;
   [[nodiscard]] bool supports_preplan() const override { return true; }
   void begin_preplan() override { is_staging_ = true; }
@@ -50,6 +56,9 @@ class Positions final : public Resource {
   [[nodiscard]] std::size_t index_of(RequestHandle handle, LabelId label) const {
     return static_cast<std::size_t>(static_cast<std::int32_t>(label) * num_rows_ + handle.row);
   }
+  [[nodiscard]] const PositionStep* own_step(const SubmoduleStep& step) const;
+  [[nodiscard]] static std::int32_t advance_of(const PositionStep* own, const Segment& segment,
+                                               std::size_t index);
   void set(std::size_t index, std::int32_t next);
   void follow_cache(const SubmoduleStep& step, const StepContext& context);
   void fork(std::span<const Fork> forks, std::span<const Segment> segments);

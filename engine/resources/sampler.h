@@ -38,8 +38,20 @@ class Sampler final : public Resource {
 
   void ingest_request(const RequestInfo& info) override;
   void remove_request(RequestHandle handle, Epoch last_touch) override;
+  /// Not where tokens are counted. Else nothing of a step stays but the token sampled last, which the next sample replaces: a
+  /// loop that follows another begins with a token that was brought, or that a prefill has sampled.
+  [[nodiscard]] bool can_truncate(RequestHandle handle) const override {
+    return !owners_.at(static_cast<std::size_t>(handle.row)).has_penalties;
+  }
   [[nodiscard]] bool fits_capture(const SubmoduleStep& step,
                                   const StepContext& context) const override;
+  /// The tokens that a lane must not draw yet are the same in all turns.
+  [[nodiscard]] std::int32_t admit_turns(const SubmoduleStep& step, const StepContext& context,
+                                         std::int32_t num_turns) override;
+  void add_counting_columns(const StepContext& context,
+                            std::vector<ConstDeviceView>& columns) const override {
+    columns.push_back(context.plan<SamplerPlan>(key()).positions);
+  }
   void plan(const SubmoduleStep& step, StepContext& context) override;
 
   /// Requests here that want log-probabilities.

@@ -57,6 +57,17 @@ bool Sampler::fits_capture(const SubmoduleStep& step, const StepContext& context
          contents.num_barred <= num_places;
 }
 
+std::int32_t Sampler::admit_turns(const SubmoduleStep& step, const StepContext& /*context*/,
+                                  std::int32_t num_turns) {
+  for (const SamplerStep::Lane& lane : std::get<SamplerStep>(*step.find(key())).lanes) {
+    const std::int32_t min_tokens = lane.info == nullptr ? 0 : lane.info->sampling.min_tokens;
+    if (lane.num_generated < min_tokens) {
+      num_turns = std::min(num_turns, min_tokens - lane.num_generated);
+    }
+  }
+  return num_turns;
+}
+
 void Sampler::clear_fresh_counts(const StepContext& context) {
   for (const std::int32_t row : fresh_rows_) {
     fill_bytes(context.stream(), counts().select(0, row), 0);

@@ -24,6 +24,8 @@ class SlotState final : public Resource {
 
   void ingest_request(const RequestInfo& info) override;
   void restart_request(RequestHandle handle, Epoch last_touch) override;
+  /// Steps change a state in place.
+  [[nodiscard]] bool can_truncate(RequestHandle /*handle*/) const override { return false; }
   /// Zeroes and copies are enqueued here, in front of the forward; those of a fork behind it at the commit.
   void plan(const SubmoduleStep& step, StepContext& context) override;
   void commit(const SubmoduleStep& step, const StepContext& context) override;

@@ -35,10 +35,19 @@ void StopTable::ingest_request(const RequestInfo& info) {
     return;
   }
   row.owner = info.handle;
+  renew(row, info);
+}
+
+void StopTable::renew(Row& row, const RequestInfo& info) {
   row.value = row_of(info);
   if (!std::exchange(row.is_new, true)) {
     new_rows_.push_back(info.handle.row);
   }
+}
+
+void StopTable::truncate_request(const SubmoduleStep& /*step*/, const RequestInfo& accepted,
+                                 Epoch /*last_touch*/) {
+  renew(rows_.at(static_cast<std::size_t>(accepted.handle.row)), accepted);
 }
 
 void StopTable::remove_request(RequestHandle handle, Epoch /*last_touch*/) {

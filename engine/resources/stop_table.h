@@ -24,6 +24,9 @@ class StopTable final : public Resource {
   [[nodiscard]] std::span<const ResourceKey> depends_on() const override { return {&sampler_, 1}; }
   void ingest_request(const RequestInfo& info) override;
   void remove_request(RequestHandle handle, Epoch last_touch) override;
+  /// The device counts the request's tokens: it is told again how many there are.
+  void truncate_request(const SubmoduleStep& step, const RequestInfo& accepted,
+                        Epoch last_touch) override;
   /// A captured step of decode lanes has no room for rows that are new to the device; a packed one has it for every lane.
   [[nodiscard]] bool fits_capture(const SubmoduleStep& step,
                                   const StepContext& context) const override;
@@ -50,6 +53,7 @@ class StopTable final : public Resource {
 
   [[nodiscard]] kernels::StopRow row_of(const RequestInfo& info) const;
   [[nodiscard]] bool is_new(RequestHandle handle) const;
+  void renew(Row& row, const RequestInfo& info);
   void plan_rows(std::int64_t num_places, StepContext& context);
   [[nodiscard]] DeviceView table() const;
 

@@ -25,8 +25,8 @@ class CaptureTest : public testing::RecordingEngineTest {
       begin({1, 3});
     }
   }
-  void begin(const std::vector<std::int32_t>& batch_sizes) {
-    make_engine([&](testing::RecordingSubmodule& model) {
+  void begin(const std::vector<std::int32_t>& batch_sizes, bool repeats = false) {
+    const auto prepare = [&](testing::RecordingSubmodule& model) {
       auto lane = std::make_shared<NodeInputs>();
       lane->input_seq_len = 1;
       BatchedGraphConfig config;
@@ -34,10 +34,12 @@ class CaptureTest : public testing::RecordingEngineTest {
       config.replay_walks = {Names::kAlias};
       config.batch_sizes = batch_sizes;
       config.row = lane;
+      config.repeats = repeats;
       model.graph_configs = {config};
       model.gives_outputs = false;
       model.gives_rows = true;
-    });
+    };
+    make_engine(prepare, {.staging_bytes = 1024, .max_turns = repeats ? 4 : 1});
     row.input_seq_len = 1;
     captures = &engine->capture_steps({.staging_bytes = 1024});
   }
@@ -83,6 +85,15 @@ TEST_F(CaptureTest, T_CG_2_the_largest_step_is_captured_first_over_padding_alone
                   "declare -1 leased", "admit -1", "plan -1", "preprocess -1", "forward -1",
                   "declare -1 leased", "admit -1", "plan -1", "preprocess -1", "forward -1"))
       << "each slot; nothing is committed";
+}
+
+TEST_F(CaptureTest, T_CG_2_steps_that_repeat_and_cannot_end_are_not_captured) {
+  begin({1, 3}, /*repeats=*/true);
+  captures->capture_all();
+  ASSERT_THAT(captures->runner().failures(), SizeIs(2));
+  EXPECT_THAT(captures->runner().failures()[0].message, HasSubstr("gives stop lanes"));
+  EXPECT_THAT(values_of(run({2})), ElementsAre("2: 102")) << "it runs eagerly";
+  EXPECT_THAT(misses(), ElementsAre(GraphMissReason::kNotCaptured));
 }
 
 TEST_F(CaptureTest, T_ME_3_a_step_that_is_being_captured_is_a_captured_one) {

@@ -222,8 +222,13 @@ TEST(GraphCatalogTest, T_NS_4_a_config_that_cannot_be_is_refused_by_field) {
   region.label = "block_loop";
   EXPECT_THAT(error_of({}, {region}), ::testing::HasSubstr("make_static_inputs"));
   region.make_static_inputs = [](const PiecewiseShape&) { return NamedTensors(); };
-  region.capture = [](const PiecewiseCallInputs&) { return NamedTensors(); };
+  region.capture = [](const PiecewiseCallInputs&) { return NamedViews(); };
+  EXPECT_THAT(error_of({}, {region}), ::testing::HasSubstr("seq_len is 0"));
+  region.seq_len = 1;
   EXPECT_EQ(error_of({}, {region}), "");
+  region.lease_before_step = true;
+  EXPECT_THAT(error_of({}, {region}), ::testing::HasSubstr("declare_step"));
+  region.lease_before_step = false;
   EXPECT_THAT(error_of({}, {region, region}), ::testing::HasSubstr("'block_loop'"));
 }
 

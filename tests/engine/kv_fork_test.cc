@@ -96,6 +96,23 @@ TEST_F(KvForkTest, ForksOfOneStepFollowEachOther) {
   cache->assert_pages_conserved();
 }
 
+TEST_F(KvForkTest, T_KV_4_a_captured_step_has_room_for_a_short_fork_and_none_for_a_long_one) {
+  const SlotLease lease{0, {WalkId{}, 1, 1, CgKey(), false}};
+  auto cache = make_forking_cache(16);
+  for (const std::int32_t length : {20, 80}) {
+    const RequestHandle handle = fill(*cache, length == 20 ? 0 : 1, length);
+    declare({{handle, LabelId::kMain, 1}, {handle, kAside, 1}}).pre_forks = {
+        {LabelId::kMain, kAside}};
+    context->batch.slot_lease = &lease;
+    ASSERT_TRUE(admit(*cache).ok());
+    EXPECT_EQ(cache->fits_capture(step, *context), length == 20);
+    context->batch.slot_lease = length == 20 ? &lease : nullptr;
+    EXPECT_NO_THROW(plan(*cache));
+    cache->commit(step, *context);
+    context->batch.slot_lease = nullptr;
+  }
+}
+
 TEST_F(KvForkTest, AForkIntoAUsedLabelReplacesIt) {
   auto cache = make_forking_cache(16);
   const RequestHandle handle = fill(*cache, 0, 20);

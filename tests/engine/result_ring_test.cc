@@ -314,6 +314,39 @@ TEST_F(StopRecordsTest, T_HR_3_a_steps_records_stay_while_three_later_ones_come)
   }
 }
 
+TEST_F(StopRecordsTest, T_HR_1_each_turn_of_a_step_has_rows_and_records_of_its_own) {
+  constexpr std::int32_t kTurns = 3;
+  ring = std::make_unique<ResultRing>(*device, kRingEntryBytes, kTurns);
+  for (const Epoch epoch : {6, 7}) {
+    ring->begin(epoch, 1);
+    BatchedModelOutput output = sampled_output(requests_of({4, 2}), 2);
+    {
+      GraphCapture capture(stream());
+      ring->capture(stream(), output, step());
+      GraphExec exec(capture.end());
+      for (std::int32_t turn = 0; turn < (epoch == 6 ? 2 : 3); ++turn) {
+        bring_lanes(epoch * kTurns + static_cast<Epoch>(turn), {4, 2}, {10 + turn, 20 + turn});
+        exec.launch(stream());
+      }
+    }
+    ring->stage(stream(), output, step());  // the rows have their places already
+  }
+  stream().synchronize();
+  EXPECT_EQ(ring->num_turns(6, kTurns), 2);
+  EXPECT_EQ(ring->num_turns(7, kTurns), 3);
+  EXPECT_EQ(ring->num_turns(7, 2), 2);
+  for (std::int32_t turn = 0; turn < 3; ++turn) {
+    const HostRows rows = ring->rows(7, turn);
+    const auto tokens = rows.find(kRingToken).span<const std::int32_t>();
+    EXPECT_THAT(tokens, ElementsAre(10 + turn, 20 + turn));
+    EXPECT_EQ(rows.row_of({2, 1}), 1);
+    StepRecord record{};
+    std::memcpy(&record, rows.find(kRingRecords).select(0, 1).raw(), sizeof record);
+    EXPECT_EQ(record.num_generated, 2 + turn + 1) << "two turns of the step before";
+  }
+  EXPECT_THROW(std::ignore = ring->rows(6, 2), CheckError) << "a turn that there was not";
+}
+
 TEST_F(StopRecordsTest, C_7_a_record_made_for_an_earlier_owner_of_the_row_is_refused) {
   // The row has a new owner of whom the device has not been told.
   bring_lanes(1, {0}, {10});
