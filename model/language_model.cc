@@ -5,11 +5,8 @@
 #include "engine/step_context.h"
 #include "kernels/attention.h"
 #include "kernels/embedding.h"
-#include "kernels/gate.h"
 #include "kernels/page_table.h"
-#include "kernels/rms_norm.h"
 #include "kernels/rotary.h"
-#include "kernels/rows.h"
 #include "model/rotary_frequencies.h"
 #include "tensor/copy.h"
 #include "tensor/trace.h"
@@ -23,24 +20,6 @@ using Names = LanguageModelNames;
 using kernels::GemmOutput;
 
 namespace {
-
-kernels::Activation kernel_activation(Activation activation) {
-  switch (activation) {
-    case Activation::kSilu:
-      return kernels::Activation::kSilu;
-    case Activation::kGeluTanh:
-      return kernels::Activation::kGeluTanh;
-    case Activation::kGelu:
-      return kernels::Activation::kGeluErf;
-  }
-  return kernels::Activation::kSilu;
-}
-
-/// A vector of weights; undefined where the model has none.
-ConstDeviceView vector_view(const DeviceBuffer& buffer) {
-  return buffer.num_bytes() == 0 ? ConstDeviceView()
-                                 : buffer.view(Dtype::kF32, {buffer.num_bytes() / 4});
-}
 
 /// The attention of the first `num_tokens` tokens alone.
 kernels::AttentionArgs leading(kernels::AttentionArgs args, std::int64_t num_tokens) {
@@ -65,7 +44,11 @@ LanguageModel::LanguageModel(Device& device, const ModelConfig& config, kernels:
       rotary_scale_(rotary_attention_scale(config.rope)),
       attention_scale_(static_cast<float>(
           config.query_scale.value_or(1.0 / std::sqrt(static_cast<double>(config.head_dim))))),
-      captures_(std::move(captures)) {
+      captures_(std::move(captures)),
+      run_block_([this](const PiecewiseCallInputs& call) {
+        enqueue_block(call.engine_inputs.context->stream(), call.num_tokens, call.part);
+        return NamedViews();
+      }) {
   auto decode_row = std::make_shared<ArNodeInputs>();
   decode_row->walk = Names::kDecode;
   decode_row->input_seq_len = 1;
@@ -139,10 +122,7 @@ void LanguageModel::forward(const ModelInputsFromEngine& inputs, BatchedModelOut
       stream, buffers_.angles.view(Dtype::kF32, {step.num_tokens, config_.rope.rotary_dim / 2, 2}),
       step.positions, inverse_frequencies_.view(Dtype::kF32, {config_.rope.rotary_dim / 2}),
       rotary_scale_);
-  for (int layer = 0; layer < config_.num_layers; ++layer) {
-    enqueue_layer(step, layer);
-  }
-
+  enqueue_layers(step, inputs);
   enqueue_scores(step, context.batch, outputs);
   sampler_->enqueue_prompt_counts(context, ids);
   stops_->enqueue_new_rows(context);
@@ -158,38 +138,9 @@ void LanguageModel::forward(const ModelInputsFromEngine& inputs, BatchedModelOut
   }
 }
 
-void LanguageModel::enqueue_layer(const Step& step, int index) {
-  const LayerWeights& layer = weights_.layers[static_cast<std::size_t>(index)];
-  const Dtype dtype = weights_.dtype;
-  const LayerScope scope(step.stream.device(), index);
-  const auto epsilon = static_cast<float>(config_.rms_norm_epsilon);
-  const std::int64_t num_tokens = step.num_tokens;
-  const std::int64_t hidden = config_.hidden_size;
-  const std::int64_t inner = config_.intermediate_size;
-  const std::int64_t query_width = std::int64_t{config_.num_heads} * config_.head_dim;
-
-  const DeviceView residual = buffers_.residual.view(Dtype::kF32, {num_tokens, hidden});
-  const DeviceView normed = buffers_.normed.view(dtype, {num_tokens, hidden});
-  const DeviceView qkv = buffers_.qkv.view(dtype, {num_tokens, layer.qkv.num_rows()});
-  const DeviceView attention = buffers_.attention.view(dtype, {num_tokens, query_width});
-  const DeviceView gate_up = buffers_.gate_up.view(dtype, {num_tokens, 2 * inner});
-  const DeviceView gated = buffers_.gated.view(dtype, {num_tokens, inner});
-  const StreamRef on = step.stream;
-
-  kernels::rms_norm(on, normed, residual, vector_view(layer.attention_norm), epsilon);
-  gemm_.run(on, qkv, normed, layer.qkv, vector_view(layer.qkv_bias), GemmOutput::kActivation);
-  enqueue_attention(step, index);
-  gemm_.run(on, residual, attention, layer.output, vector_view(layer.output_bias),
-            GemmOutput::kAccumulate);
-  kernels::rms_norm(on, normed, residual, vector_view(layer.mlp_norm), epsilon);
-  gemm_.run(on, gate_up, normed, layer.gate_up, vector_view(layer.gate_up_bias),
-            GemmOutput::kActivation);
-  kernels::gate(on, gated, gate_up, kernel_activation(config_.activation));
-  gemm_.run(on, residual, gated, layer.down, vector_view(layer.down_bias), GemmOutput::kAccumulate);
-}
-
 void LanguageModel::enqueue_attention(const Step& step, int index) {
   const LayerWeights& layer = weights_.layers[static_cast<std::size_t>(index)];
+  const LayerScope scope(step.stream.device(), index);
   const Dtype dtype = weights_.dtype;
   const std::int64_t num_heads = config_.num_heads;
   const std::int64_t head_dim = config_.head_dim;
@@ -230,21 +181,6 @@ void LanguageModel::enqueue_attention(const Step& step, int index) {
   if (step.prefill_tiles.dim(0) > 0) {
     kernels::attend_prefill(step.stream, args, step.prefill_tiles);
   }
-}
-
-DeviceView LanguageModel::enqueue_head(const Step& step, const ConstDeviceView& token_indices) {
-  const std::int64_t num_rows = token_indices.dim(0);
-  const std::int64_t hidden = config_.hidden_size;
-  const DeviceView gathered = buffers_.head_residual.view(Dtype::kF32, {num_rows, hidden});
-  const DeviceView normed = buffers_.head_normed.view(weights_.dtype, {num_rows, hidden});
-  const DeviceView logits = buffers_.logits.view(Dtype::kF32, {num_rows, config_.vocab_size});
-  kernels::gather_rows(step.stream, gathered,
-                       buffers_.residual.view(Dtype::kF32, {step.num_tokens, hidden}),
-                       token_indices);
-  kernels::rms_norm(step.stream, normed, gathered, vector_view(weights_.final_norm),
-                    static_cast<float>(config_.rms_norm_epsilon));
-  gemm_.run(step.stream, logits, normed, weights_.lm_head, {}, GemmOutput::kFloat);
-  return logits;
 }
 
 }  // namespace rigel

@@ -12,6 +12,7 @@
 #include "model/transformer_weights.h"
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -25,6 +26,8 @@ struct LanguageModelCaptures {
   std::vector<std::int64_t>
       packed_tokens;  // steps with prompts among their lanes, by their tokens ...
   std::vector<std::int32_t> packed_lanes;  // ... and lanes, the last as many as a step may have
+  /// Tokens of the blocks between two attentions, for steps with prompts that no capture serves whole.
+  std::vector<std::int64_t> block_tokens;
 };
 
 /// A decoder-only transformer of the Llama kind as the node of a walk: prefill takes a prompt's tokens into the KV cache and
@@ -60,6 +63,8 @@ class LanguageModel final : public ArNodeSubmodule {
   [[nodiscard]] CgKey cg_key_info(const BatchColumns& batch) const override;
   [[nodiscard]] std::vector<CudaGraphConfig> get_cuda_graph_configs(
       Device& device, int tensor_parallel_size) const override;
+  [[nodiscard]] std::vector<PiecewiseCudaGraphConfig> get_piecewise_cuda_graph_configs(
+      Device& device, Dtype dtype, int tensor_parallel_size) const override;
   [[nodiscard]] bool declare_step(const BatchColumns& batch, SubmoduleStep& step) const override;
   void preprocess(const BatchColumns& batch, StepContext& context) override;
   void forward(const ModelInputsFromEngine& inputs, BatchedModelOutput& outputs) override;
@@ -96,7 +101,12 @@ class LanguageModel final : public ArNodeSubmodule {
   void stage_embeddings(const BatchColumns& batch, std::size_t num_decoding, StepContext& context);
   static void stage_scores(const BatchColumns& batch, std::size_t num_decoding,
                            StepContext& context);
-  void enqueue_layer(const Step& step, int index);
+  void enqueue_layers(const Step& step, const ModelInputsFromEngine& inputs);
+  /// Everything between two attentions: the end of layer `index` - 1 and the beginning of layer `index`, where they are. Reads
+  /// and writes the buffers row by row, so that rows behind the step's tokens are nobody's, whatever is in them.
+  void enqueue_block(StreamRef stream, std::int64_t num_tokens, int index);
+  void enqueue_before_attention(StreamRef stream, std::int64_t num_tokens, int index);
+  void enqueue_behind_attention(StreamRef stream, std::int64_t num_tokens, int index);
   void enqueue_attention(const Step& step, int index);
   /// Logits of the tokens whose indices are given: (n, V) f32.
   [[nodiscard]] DeviceView enqueue_head(const Step& step, const ConstDeviceView& token_indices);
@@ -117,6 +127,7 @@ class LanguageModel final : public ArNodeSubmodule {
   DeviceBuffer last_logits_;  // (n, V) f32; grown when scored prompts first ask for it
   std::shared_ptr<const ArNodeInputs> decode_row_;
   LanguageModelCaptures captures_;
+  std::function<NamedViews(const PiecewiseCallInputs&)> run_block_;  // as a captured region does
   RequestInfo nobody_;  // of sampling lanes that a packed capture has too many
 
   KvCache* kv_cache_ = nullptr;

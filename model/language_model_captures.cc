@@ -24,14 +24,17 @@ std::vector<CudaGraphConfig> LanguageModel::get_cuda_graph_configs(
       BatchedGraphConfig config;
       config.capture_walk = Names::kDecode;
       config.key = key;
+      config.key_name = key == Names::kWithLogprobs ? "logprobs" : "";
       config.batch_sizes = captures_.decode_lanes;
       config.row = decode_row_;
+      config.repeats = true;
       configs.emplace_back(std::move(config));
     }
     if (!captures_.packed_tokens.empty()) {
       PackedGraphConfig config;
       config.capture_walk = Names::kMixed;
       config.key = key;
+      config.key_name = key == Names::kWithLogprobs ? "logprobs" : "";
       config.batch_sizes = captures_.packed_lanes;
       config.caps_eager_batch_size = false;  // what no capture holds is large enough to be enqueued
       config.token_counts = captures_.packed_tokens;
@@ -45,6 +48,22 @@ std::vector<CudaGraphConfig> LanguageModel::get_cuda_graph_configs(
     }
   }
   return configs;
+}
+
+/// The blocks work in the model's own buffers, which lie where they lie: they bring nothing and give nothing.
+std::vector<PiecewiseCudaGraphConfig> LanguageModel::get_piecewise_cuda_graph_configs(
+    Device& /*device*/, Dtype /*dtype*/, int /*tensor_parallel_size*/) const {
+  if (captures_.block_tokens.empty()) {
+    return {};
+  }
+  PiecewisePackedConfig blocks;
+  blocks.label = Names::kBlocks;
+  blocks.num_parts = config_.num_layers + 1;
+  blocks.batch_sizes = {1};  // nothing of a block asks whose token it is
+  blocks.token_counts = captures_.block_tokens;
+  blocks.make_static_inputs = [](const PiecewiseShape&) { return NamedTensors(); };
+  blocks.capture = run_block_;
+  return {std::move(blocks)};
 }
 
 /// In a packed capture any lane may end its prompt, so there is a sampling lane for each. Those that do sample come first, as

@@ -115,23 +115,33 @@ LanguageModelCaptures captures_of(const LanguageModelOptions& options, bool is_c
   if (!captures.packed_tokens.empty()) {
     captures.packed_lanes = prefill_lane_counts(options.max_lanes);
   }
+  if (options.capture_blocks) {
+    captures.block_tokens = options.block_token_counts.empty()
+                                ? default_prefill_token_counts(is_cuda, options.max_tokens)
+                                : options.block_token_counts;
+  }
   return captures;
 }
 
-/// What the graphs of all captured steps will take, in all their slots: the driver tells only once they are there.
+/// What the graphs of all captured steps will take, in all their slots, and those of blocks, which have one: the driver tells only
+/// once they are there.
 std::int64_t expected_graph_bytes(const ModelConfig& config, const LanguageModelCaptures& sizes,
                                   const CaptureOptions& captures) {
   constexpr std::int64_t kKeys = 2;  // with and without log-probabilities
   constexpr std::int64_t kLaunchesALayer = 12;
+  constexpr std::int64_t kLaunchesABlock = 7;
   constexpr std::int64_t kLaunchesBeside = 32;
   constexpr std::int64_t kBytesALaunch = 2048;
   constexpr std::int64_t kBytesAGraph = 64 * 1024;
   const std::size_t num_sizes =
       sizes.decode_lanes.size() + sizes.packed_tokens.size() * sizes.packed_lanes.size();
   const std::int64_t num_launches = config.num_layers * kLaunchesALayer + kLaunchesBeside;
-  return captures.num_slots *
-         (captures.staging_bytes + kKeys * static_cast<std::int64_t>(num_sizes) *
-                                       (num_launches * kBytesALaunch + kBytesAGraph));
+  const std::int64_t num_blocks =
+      (config.num_layers + 1) * static_cast<std::int64_t>(sizes.block_tokens.size());
+  return num_blocks * (kLaunchesABlock * kBytesALaunch + kBytesAGraph) +
+         captures.num_slots *
+             (captures.staging_bytes + kKeys * static_cast<std::int64_t>(num_sizes) *
+                                           (num_launches * kBytesALaunch + kBytesAGraph));
 }
 
 SamplerConfig sampler_config(const ModelConfig& config, const LanguageModelOptions& options) {
@@ -240,7 +250,8 @@ LoadedLanguageModel load_language_model(Device& device, const ModelFiles& files,
   const EngineConfig engine{.staging_bytes = staging_bytes(most, options),
                             .result_bytes = result_bytes(options),
                             .stream = options.stream,
-                            .preplan = options.preplan};
+                            .preplan = options.preplan,
+                            .max_turns = options.steps_per_launch};
   memory.take("workspace", model->buffers().num_bytes() +
                                engine.staging_bytes * std::int64_t{Engine::kMaxInFlight});
   memory.take("sampler", Sampler::bytes_of(sampler) +

@@ -36,11 +36,14 @@ struct LanguageModelOptions {
   CaptureMode capture = CaptureMode::kAtLoad;
   std::int32_t graph_slots = 2;
   bool preplan = true;
+  std::int32_t steps_per_launch = 1;  // turns of a captured decode step that one launch may have
   std::optional<StreamRef> stream =
       std::nullopt;  // shared with the engines of other nodes, which it outlives; none: its own
   std::vector<std::int32_t> decode_batch_sizes = {};  // of captures; empty: the device's
   bool capture_prefill = true;
   std::vector<std::int64_t> prefill_token_counts = {};  // of captures; empty: the device's
+  bool capture_blocks = true;
+  std::vector<std::int64_t> block_token_counts = {};  // of captures; empty: as of prefill
 };
 
 /// The batch sizes whose decode steps are captured: 1, 2, 4, then every 8th up to 256 and every 16th up to 512. On the CPU
@@ -48,7 +51,7 @@ struct LanguageModelOptions {
 [[nodiscard]] std::vector<std::int32_t> default_decode_batch_sizes(bool is_cuda,
                                                                    std::int32_t max_lanes);
 
-/// The token counts whose steps with prompts are captured: the powers of two from 64 to 2,048, as far as a step goes. On the
+/// The token counts whose steps with prompts are captured, and the blocks of those that are not: the powers of two from 64 to 2,048, as far as a step goes. On the
 /// CPU device none: there a padding token costs what a token costs, and enqueueing the launches next to nothing.
 [[nodiscard]] std::vector<std::int64_t> default_prefill_token_counts(bool is_cuda,
                                                                      std::int32_t max_tokens);

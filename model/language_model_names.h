@@ -17,6 +17,9 @@ struct LanguageModelNames {
   static constexpr WalkId kDecode{1};
   static constexpr WalkId kMixed{2};
 
+  static constexpr const char* kBlocks =
+      "blocks";  // the region of everything between two attentions
+
   static constexpr LoopId kDecodeLoop{0};
 
   /// The captures of a walk: of batches in which nobody asks for log-probabilities, and of the others.

@@ -48,6 +48,7 @@ void intern_language_model(walk::Names& names) {
   intern(names.partitions, "text", Names::kPartition);
   intern(names.walks, "prefill", Names::kPrefill);
   intern(names.walks, "decode", Names::kDecode);
+  intern(names.walks, "mixed", Names::kMixed);  // no walk of its own: steps of both
   intern(names.loops, "decode_loop", Names::kDecodeLoop);
   intern(names.signals, kTextInputs, Names::kTextInputs);
   intern(names.signals, kNewToken, Names::kNewToken);
