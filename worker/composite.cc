@@ -228,13 +228,37 @@ void Composite::fail_stuck() {
   }
 }
 
-std::pair<std::uint64_t, std::uint64_t> Composite::num_preemptions() const {
-  std::pair<std::uint64_t, std::uint64_t> counts;
+NodeCounts Composite::counts() const {
+  NodeCounts counts;
   for (const auto& runner : runners_) {
-    counts.first += runner->num_preemptions();
-    counts.second += runner->num_offloads();
+    counts += runner->counts();
   }
+  counts.num_wasted_rows = num_wasted_rows_;
   return counts;
+}
+
+std::int64_t Composite::num_lanes_in_flight(RequestHandle handle) const {
+  std::int64_t count = 0;
+  for (Epoch epoch = last_completed() + 1; epoch <= last_launched(); ++epoch) {
+    count += std::ranges::count(step_of(epoch).lanes, handle, &NodeLane::handle);
+  }
+  return count;
+}
+
+bool Composite::has_captures_left() const {
+  return std::ranges::any_of(runners_, [](const auto& runner) {
+    const StepCaptures* const captures = std::as_const(*runner).engine().captures();
+    return captures != nullptr && captures->num_pending() > 0;
+  });
+}
+
+void Composite::capture_next() {
+  for (const auto& runner : runners_) {
+    if (StepCaptures* const captures = runner->engine().captures();
+        captures != nullptr && captures->capture_next()) {
+      return;
+    }
+  }
 }
 
 std::size_t Composite::num_tensors() const {

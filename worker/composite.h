@@ -50,8 +50,19 @@ class Composite {
   [[nodiscard]] Epoch last_launched() const { return context_.steps.last_launched(); }
   [[nodiscard]] Epoch last_completed() const { return context_.steps.last_completed(); }
   [[nodiscard]] StreamRef stream() const { return context_.stream; }
-  /// How often requests lost pages of a node's cache, and to the host of those.
-  [[nodiscard]] std::pair<std::uint64_t, std::uint64_t> num_preemptions() const;
+  /// What all nodes have done so far.
+  [[nodiscard]] NodeCounts counts() const;
+  /// Lanes of the request in steps in flight.
+  [[nodiscard]] std::int64_t num_lanes_in_flight(RequestHandle handle) const;
+  /// The node of the last launched step. Requires that there was one.
+  [[nodiscard]] NodeId last_node() const { return step_of(last_launched()).node.node; }
+  [[nodiscard]] const Engine& engine_of(NodeId node) const {
+    return runners_[static_cast<std::size_t>(node)]->engine();
+  }
+  [[nodiscard]] const walk::Names& names() const { return model_.program.names; }
+  [[nodiscard]] bool has_captures_left() const;
+  /// Captures one more step of some node; see StepCaptures::capture_next.
+  void capture_next();
   /// Tensor handles held for requests, in walks and streams.
   [[nodiscard]] std::size_t num_tensors() const;
 
@@ -71,6 +82,7 @@ class Composite {
   };
 
   [[nodiscard]] NodeStep& step_of(Epoch epoch) { return steps_[epoch % kMaxInFlight]; }
+  [[nodiscard]] const NodeStep& step_of(Epoch epoch) const { return steps_[epoch % kMaxInFlight]; }
   [[nodiscard]] NodeRunner& runner_of(NodeId node) {
     return *runners_[static_cast<std::size_t>(node)];
   }
@@ -102,7 +114,7 @@ class Composite {
   void follow_routes(WalkNode node);
   void append_inline_values(const NodeStep& step, const HostRows& rows, std::size_t lane);
   [[nodiscard]] bool counts_new_tokens(WalkNode node, SignalId signal) const;
-  void take_back_chunks(WalkId walk);
+  void undo_overtaken(WalkId walk);
   void deliver_values();
   [[nodiscard]] Tensor to_host(const Tensor& tensor);
 
@@ -118,6 +130,7 @@ class Composite {
   std::vector<Row> rows_;
   std::array<NodeStep, kMaxInFlight> steps_;  // by epoch
 
+  std::int64_t num_wasted_rows_ = 0;
   std::uint64_t num_changes_ = 0;  // of requests, by other things than steps
 
   // Scratch.

@@ -55,6 +55,7 @@ void Composite::land(const NodeStep& step) {
   for (std::size_t index = 0; index < landed_.size(); ++index) {
     if (wasted != wasted_.end() && *wasted == index) {
       ++wasted;
+      num_wasted_rows_ += context_.table.find(handles_[index]) != nullptr ? 1 : 0;
     } else {
       landed_[kept++] = landed_[index];
     }
@@ -138,7 +139,7 @@ bool Composite::counts_new_tokens(WalkNode node, SignalId signal) const {
 
 /// Values leave the walks; requests whose walk is over go on.
 void Composite::follow_routes(WalkNode node) {
-  take_back_chunks(node.walk);
+  undo_overtaken(node.walk);
   for (RouteOutput::ToStream& items : routed_.to_stream) {
     StreamBuffer* buffer = context_.streams.find(items.handle, items.stream);
     for (Tensor& item : items.tensors) {
@@ -164,8 +165,8 @@ void Composite::follow_routes(WalkNode node) {
 }
 
 /// Where a loop has ended, steps of it in flight run ahead of its end, for nothing; what they took of streams is for whoever
-/// consumes them next, and that may be now.
-void Composite::take_back_chunks(WalkId walk) {
+/// consumes them next, what they added to caches is in the way of the next walk, and that may be now.
+void Composite::undo_overtaken(WalkId walk) {
   const walk::CompiledWalk& compiled = model_.program.walk(walk);
   for (const auto& [handle, loop] : routed_.ended_loops) {
     const walk::Range inside = compiled.scopes[*compiled.find(loop)].nodes;
@@ -173,7 +174,7 @@ void Composite::take_back_chunks(WalkId walk) {
       NodeStep& flying = step_of(epoch);
       const auto node = compiled.find(flying.node.node);
       if (flying.node.walk == walk && *node >= inside.begin && *node < inside.end) {
-        runner_of(flying.node.node).give_back_chunks(flying, handle);
+        runner_of(flying.node.node).undo_lane(flying, handle);
       }
     }
   }

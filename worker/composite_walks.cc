@@ -132,6 +132,7 @@ void Composite::finish_walk(RequestHandle handle, WalkId walk) {
   context_.walks.mark_partition_done(handle, id);
   context_.streams.producer_done(handle, id);
   if (context_.walks.is_done(handle)) {
+    num_wasted_rows_ += num_lanes_in_flight(handle);
     listener_.on_end(handle);
   }
 }

@@ -25,6 +25,9 @@ constexpr int kCpuTokens = 512;
 constexpr int kCudaRows = 512;
 constexpr int kCudaTokens = 8192;
 
+// A row then takes at most one page more than it has for its next token.
+constexpr int kMaxStepsPerLaunch = 16;
+
 int device_index(const std::string& device) {
   if (device == "auto" || device == (kBuildHasCuda ? "cuda" : "cpu")) {
     return 0;
@@ -142,6 +145,12 @@ LanguageModelOptions language_model_options(const WorkerOptions& options, bool i
   model.enable_prefix_cache = options.enable_prefix_caching;
   model.capture = capture_mode(options);
   model.preplan = options.preplan;
+  check_range("steps_per_launch", options.steps_per_launch, 1, kMaxStepsPerLaunch);
+  if (options.steps_per_launch > 1 && model.capture == CaptureMode::kNever) {
+    throw std::invalid_argument(
+        "steps_per_launch above 1 needs captured steps, and enforce_eager captures none");
+  }
+  model.steps_per_launch = options.steps_per_launch;
   check_range("graph_slots", options.graph_slots, 2, 4);
   model.graph_slots = options.graph_slots;
   check_capture_sizes("cudagraph_capture_sizes", options.capture_sizes, model.max_lanes);
@@ -151,6 +160,12 @@ LanguageModelOptions language_model_options(const WorkerOptions& options, bool i
   if (model.capture_prefill) {
     check_capture_sizes("prefill_capture_sizes", prefill_sizes, model.max_tokens);
     model.prefill_token_counts.assign(prefill_sizes.begin(), prefill_sizes.end());
+  }
+  const std::vector<int>& block_sizes = options.piecewise_capture_sizes;
+  model.capture_blocks = block_sizes != std::vector{0};
+  if (model.capture_blocks) {
+    check_capture_sizes("piecewise_capture_sizes", block_sizes, model.max_tokens);
+    model.block_token_counts.assign(block_sizes.begin(), block_sizes.end());
   }
   return model;
 }

@@ -1,5 +1,6 @@
 #include "worker/local_service.h"
 
+#include "engine/piecewise_runners.h"
 #include "model/language_model_loader.h"
 #include "model/transformer_buffers.h"
 #include "worker/device_choice.h"
@@ -40,11 +41,14 @@ class LocalServiceImpl final : public LocalService {
                     model.gemm,
                     model.memory,
                     {},
+                    {},
                     {}};
     if (const StepCaptures* captures = model.engine->captures()) {
-      describe_captures(captures->runner());
+      describe_captures(captures->runner(), "step", description_.graphs);
+      describe_captures(captures->regions().runner(), "block", description_.block_graphs);
     }
     const WorkerConfig config{.one_step_ahead = options.async_scheduling,
+                              .steps_per_launch = model_options.steps_per_launch,
                               .num_rows = model_options.max_lanes,
                               .max_num_batched_tokens = model_options.max_tokens,
                               .max_length = model.max_length,
@@ -96,14 +100,16 @@ class LocalServiceImpl final : public LocalService {
  private:
   static constexpr std::size_t kMaxLogitEntries = 1024;
 
-  void describe_captures(const GraphRunner& runner) {
+  void describe_captures(const GraphRunner& runner, const char* what,
+                         std::vector<GraphManifest>& graphs) {
     for (const CaptureFailure& failure : runner.failures()) {
-      description_.capture_failures.push_back(fmt::format(
-          "a step of {} lanes was not captured: {}", failure.bucket.num_lanes, failure.message));
+      description_.capture_failures.push_back(
+          fmt::format("a {} of {} lanes and {} tokens was not captured: {}", what,
+                      failure.bucket.num_lanes, failure.bucket.num_tokens, failure.message));
     }
     for (std::size_t bucket = 0; bucket < runner.buckets().size(); ++bucket) {
       if (runner.buckets().is_enabled(bucket)) {
-        description_.graphs.push_back(runner.manifest(bucket));
+        graphs.push_back(runner.manifest(bucket));
       }
     }
   }

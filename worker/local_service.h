@@ -19,7 +19,9 @@ struct ServiceDescription {
   std::string gemm;  // which code multiplies
   std::vector<std::pair<std::string, std::int64_t>> memory_bytes;
   std::vector<std::string> capture_failures;  // steps that will run launch by launch, and why
-  std::vector<GraphManifest> graphs;          // what was captured before serving
+  std::vector<GraphManifest> graphs;          // what was captured before serving: whole steps ...
+  std::vector<GraphManifest>
+      block_graphs;  // ... and the blocks between attentions, the key is which
 };
 
 /// An inference service in this process: one device, one worker thread, one dispatcher thread.

@@ -1,11 +1,12 @@
 #include "worker/metrics.h"
 
-#include "model/language_model_names.h"
+#include "engine/piecewise_runners.h"
 #include "tensor/error.h"
 
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <utility>
 
 namespace rigel {
 
@@ -29,10 +30,18 @@ constexpr std::array kIdleBounds = {0.0,  1e-6, 5e-6, 1e-5, 5e-5, 1e-4,
 constexpr std::array<const char*, kNumStepPhases> kPhaseNames = {
     "build", "declare", "admit", "plan", "splice", "forward", "launch", "settle", "route", "wait"};
 
-/// Names of /metrics, by WalkId of the language model and by GraphMissReason.
-constexpr std::array<const char*, 3> kWalkNames = {"prefill", "decode", "mixed"};
+constexpr std::array<double, 5> kTurnBounds = {1, 2, 4, 8, 16};
+
+/// Names of /metrics, by GraphMissReason.
 constexpr std::array<const char*, kNumGraphMissReasons> kMissNames = {
     "declined", "no_bucket", "not_captured", "key_mismatch", "overflow"};
+/// By RegionMiss.
+constexpr std::array<const char*, kNumRegionMisses> kRegionMissNames = {"no_bucket", "not_captured",
+                                                                        "not_leased", "overflow"};
+
+std::uint64_t count_of(const Gauge& gauge) {
+  return static_cast<std::uint64_t>(gauge.value());
+}
 
 }  // namespace
 
@@ -71,7 +80,8 @@ WorkerMetrics::WorkerMetrics()
       queue_time(kRequestBounds),
       prefill_time(kRequestBounds),
       decode_time(kRequestBounds),
-      gpu_idle(kIdleBounds) {}
+      gpu_idle(kIdleBounds),
+      steps_per_launch(kTurnBounds) {}
 
 HostStepRecorder::HostStepRecorder() : HistogramRecorder(kHostStepBounds) {}
 
@@ -86,23 +96,35 @@ void WorkerMetrics::observe_step(const StepClock::Seconds& seconds) {
   host_step_total.observe(total);
 }
 
-void GraphRecorder::name_buckets(const BucketTable& buckets) {
-  for (std::size_t index = 0; index < buckets.size(); ++index) {
-    const GraphBucket& bucket = buckets[index];
-    Bucket& named = buckets_.emplace_back();
-    named.walk = static_cast<WalkId>(bucket.walk);
-    named.name = fmt::format("{}", bucket.num_lanes);
-    if (buckets.kind(index) == BucketKind::kPacked) {
-      named.name += fmt::format("/{}-tokens", bucket.num_tokens);
+GraphRecorder::GraphRecorder(const Engine& engine, std::string node, std::vector<std::string> walks)
+    : engine_(engine), node_(std::move(node)) {
+  for (std::string& walk : walks) {
+    walks_.emplace_back().name = std::move(walk);
+  }
+  if (const StepCaptures* const captures = engine.captures()) {
+    for (std::size_t index = 0; index < captures->runner().buckets().size(); ++index) {
+      Bucket& bucket = buckets_.emplace_back();
+      bucket.walk = static_cast<WalkId>(captures->runner().buckets()[index].walk);
+      bucket.name = captures->bucket_name(index);
     }
-    if (bucket.key == LanguageModelNames::kWithLogprobs.number()) {
-      named.name += "/logprobs";
+    for (std::size_t index = 0; index < captures->regions().size(); ++index) {
+      regions_.emplace_back().name = captures->regions()[index].label();
     }
   }
 }
 
-void GraphRecorder::count(const Engine& engine) {
-  const StepCaptures* const captures = engine.captures();
+void GraphRecorder::count_regions(const PiecewiseRunners& regions) {
+  for (std::size_t index = 0; index < regions.size(); ++index) {
+    const RegionCounts& counts = regions[index].counts();
+    regions_[index].num_replays.set(static_cast<std::int64_t>(counts.num_replays));
+    for (std::size_t reason = 0; reason < kNumRegionMisses; ++reason) {
+      regions_[index].misses[reason].set(static_cast<std::int64_t>(counts.misses[reason]));
+    }
+  }
+}
+
+void GraphRecorder::count() {
+  const StepCaptures* const captures = engine_.captures();
   if (captures == nullptr) {
     return;
   }
@@ -110,43 +132,45 @@ void GraphRecorder::count(const Engine& engine) {
     buckets_[*bucket].num_replays.set(
         static_cast<std::int64_t>(captures->runner().num_replays(*bucket)));
   }
-  for (const GraphMiss& miss : engine.graph_misses().all()) {
-    misses_[static_cast<std::size_t>(miss.walk)][static_cast<std::size_t>(miss.reason)].set(
+  count_regions(captures->regions());
+  for (const GraphMiss& miss : engine_.graph_misses().all()) {
+    walks_[static_cast<std::size_t>(miss.walk)].misses[static_cast<std::size_t>(miss.reason)].set(
         static_cast<std::int64_t>(miss.count));
   }
-  const PreplanCounts& preplans = engine.preplan_counts();
+  const PreplanCounts& preplans = engine_.preplan_counts();
   num_promoted_.set(static_cast<std::int64_t>(preplans.promoted));
   num_dropped_.set(static_cast<std::int64_t>(preplans.dropped));
   num_refused_.set(static_cast<std::int64_t>(preplans.refused));
 }
 
-std::vector<PreplanCount> GraphRecorder::preplans() const {
-  const auto count = [](const Gauge& gauge) { return static_cast<std::uint64_t>(gauge.value()); };
-  return {{"promoted", count(num_promoted_)},
-          {"dropped", count(num_dropped_)},
-          {"refused", count(num_refused_)}};
-}
-
-std::vector<GraphReplayCount> GraphRecorder::replays() const {
-  std::vector<GraphReplayCount> counts;
+void GraphRecorder::append_to(ServiceMetrics& metrics) const {
   for (const Bucket& bucket : buckets_) {
-    if (const auto count = static_cast<std::uint64_t>(bucket.num_replays.value()); count > 0) {
-      counts.push_back({kWalkNames[static_cast<std::size_t>(bucket.walk)], bucket.name, count});
+    if (const std::uint64_t count = count_of(bucket.num_replays); count > 0) {
+      metrics.graph_replays.push_back(
+          {node_, walks_[static_cast<std::size_t>(bucket.walk)].name, bucket.name, count});
     }
   }
-  return counts;
-}
-
-std::vector<GraphMissCount> GraphRecorder::misses() const {
-  std::vector<GraphMissCount> counts;
-  for (std::size_t walk = 0; walk < misses_.size(); ++walk) {
-    for (std::size_t reason = 0; reason < misses_[walk].size(); ++reason) {
-      if (const auto count = static_cast<std::uint64_t>(misses_[walk][reason].value()); count > 0) {
-        counts.push_back({kWalkNames[walk], kMissNames[reason], count});
+  for (const Walk& walk : walks_) {
+    for (std::size_t reason = 0; reason < walk.misses.size(); ++reason) {
+      if (const std::uint64_t count = count_of(walk.misses[reason]); count > 0) {
+        metrics.graph_misses.push_back({node_, walk.name, kMissNames[reason], count});
       }
     }
   }
-  return counts;
+  for (const Region& region : regions_) {
+    const auto add = [&](const char* outcome, const Gauge& gauge) {
+      if (const std::uint64_t count = count_of(gauge); count > 0) {
+        metrics.graph_regions.push_back({node_, region.name, outcome, count});
+      }
+    };
+    add("replayed", region.num_replays);
+    for (std::size_t reason = 0; reason < kNumRegionMisses; ++reason) {
+      add(kRegionMissNames[reason], region.misses[reason]);
+    }
+  }
+  metrics.preplans.insert(metrics.preplans.end(), {{node_, "promoted", count_of(num_promoted_)},
+                                                   {node_, "dropped", count_of(num_dropped_)},
+                                                   {node_, "refused", count_of(num_refused_)}});
 }
 
 ServiceMetrics WorkerMetrics::snapshot() const {
@@ -156,21 +180,20 @@ ServiceMetrics WorkerMetrics::snapshot() const {
   const std::int64_t total = pages_total.value();
   result.kv_cache_usage =
       total == 0 ? 0.0 : static_cast<double>(pages_in_use.value()) / static_cast<double>(total);
-  const auto count = [](const Gauge& gauge) { return static_cast<std::uint64_t>(gauge.value()); };
-  result.num_preemptions = count(num_preemptions);
-  result.num_offloads = count(num_offloads);
-  result.prompt_tokens = count(prompt_tokens);
-  result.prefix_cache_queries = count(prefix_cache_queries);
-  result.prefix_cache_hits = count(prefix_cache_hits);
-  result.generation_tokens = count(generation_tokens);
+  result.num_preemptions = count_of(num_preemptions);
+  result.num_offloads = count_of(num_offloads);
+  result.prompt_tokens = count_of(prompt_tokens);
+  result.prefix_cache_queries = count_of(prefix_cache_queries);
+  result.prefix_cache_hits = count_of(prefix_cache_hits);
+  result.generation_tokens = count_of(generation_tokens);
   for (std::size_t reason = 0; reason < finished.size(); ++reason) {
-    result.finished[reason] = count(finished[reason]);
+    result.finished[reason] = count_of(finished[reason]);
   }
   for (std::size_t kind = 0; kind < speculative_rows.size(); ++kind) {
-    result.speculative_rows[kind] = count(speculative_rows[kind]);
+    result.speculative_rows[kind] = count_of(speculative_rows[kind]);
   }
   for (std::size_t reason = 0; reason < wasted_row_steps.size(); ++reason) {
-    result.wasted_row_steps[reason] = count(wasted_row_steps[reason]);
+    result.wasted_row_steps[reason] = count_of(wasted_row_steps[reason]);
   }
   result.time_to_first_token_seconds = time_to_first_token.snapshot();
   result.inter_token_latency_seconds = inter_token_latency.snapshot();
@@ -185,9 +208,10 @@ ServiceMetrics WorkerMetrics::snapshot() const {
   }
   result.host_step_seconds.emplace_back("total", host_step_total.snapshot());
   result.gpu_idle_between_steps_seconds = gpu_idle.snapshot();
-  result.graph_replays = graphs.replays();
-  result.graph_misses = graphs.misses();
-  result.preplans = graphs.preplans();
+  result.steps_per_launch = steps_per_launch.snapshot();
+  for (const GraphRecorder& node : graphs) {
+    node.append_to(result);
+  }
   return result;
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "engine/engine.h"
+#include "engine/piecewise_runner.h"
 #include "engine/step_clock.h"
 #include "worker/service.h"
 
@@ -13,6 +14,8 @@
 #include <vector>
 
 namespace rigel {
+
+class PiecewiseRunners;
 
 /// A number that one thread writes and others read.
 class Gauge {
@@ -49,16 +52,17 @@ class HostStepRecorder : public HistogramRecorder {
   HostStepRecorder();
 };
 
-/// Replays of captured steps by bucket, and steps that could have replayed by what kept them from it.
+/// Of one node: replays of captured steps by bucket, steps that could have replayed by what kept them from it, and steps planned
+/// ahead.
 class GraphRecorder {
  public:
-  /// Before anybody else sees it.
-  void name_buckets(const BucketTable& buckets);
-  /// After a launch.
-  void count(const Engine& engine);
-  [[nodiscard]] std::vector<GraphReplayCount> replays() const;
-  [[nodiscard]] std::vector<GraphMissCount> misses() const;
-  [[nodiscard]] std::vector<PreplanCount> preplans() const;
+  /// `walks`: their names by WalkId. `engine` outlives what the worker counts.
+  GraphRecorder(const Engine& engine, std::string node, std::vector<std::string> walks);
+
+  /// After a launch of the engine. Thread: worker.
+  void count();
+  /// Adds this node's counts to those of others. Thread: any.
+  void append_to(ServiceMetrics& metrics) const;
 
  private:
   struct Bucket {
@@ -66,10 +70,23 @@ class GraphRecorder {
     std::string name;
     Gauge num_replays;
   };
-  static constexpr std::size_t kNumWalks = 3;
+  struct Walk {
+    std::string name;
+    std::array<Gauge, kNumGraphMissReasons> misses;  // by GraphMissReason
+  };
+  struct Region {
+    std::string name;
+    Gauge num_replays;
+    std::array<Gauge, kNumRegionMisses> misses;  // by RegionMiss
+  };
 
+  void count_regions(const PiecewiseRunners& regions);
+
+  const Engine& engine_;
+  std::string node_;
   std::deque<Bucket> buckets_;  // by number
-  std::array<std::array<Gauge, kNumGraphMissReasons>, kNumWalks> misses_;
+  std::deque<Walk> walks_;      // by WalkId
+  std::deque<Region> regions_;  // by place among the piecewise configs
   Gauge num_promoted_;
   Gauge num_dropped_;
   Gauge num_refused_;
@@ -102,7 +119,8 @@ class WorkerMetrics {
   std::array<HostStepRecorder, kNumStepPhases> host_step;  // by StepPhase; the wait stays empty
   HostStepRecorder host_step_total;
   HistogramRecorder gpu_idle;
-  GraphRecorder graphs;
+  HistogramRecorder steps_per_launch;  // where a launch may run several
+  std::deque<GraphRecorder> graphs;    // by NodeId; all there before the worker begins
 
   [[nodiscard]] Gauge& wasted(WasteReason reason) {
     return wasted_row_steps[static_cast<std::size_t>(reason)];

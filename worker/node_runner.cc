@@ -11,6 +11,24 @@
 
 namespace rigel {
 
+namespace {
+
+/// Whether a request that has left the node's loop in `walk` may come to the node again: in a later walk, or in another
+/// iteration of a loop around that one.
+bool runs_behind_loop(const walk::Program& program, const walk::CompiledWalk& walk, NodeId node) {
+  const std::optional<std::uint16_t> index = walk.find(node);
+  if (!index) {
+    return false;
+  }
+  const std::vector<WalkId>& walks =
+      program.partitions[static_cast<std::size_t>(walk.partition)].walks;
+  return walk.scopes[walk.nodes[*index].scope].parent != 0 ||
+         std::any_of(std::ranges::find(walks, walk.id) + 1, walks.end(),
+                     [&](WalkId later) { return program.walk(later).find(node).has_value(); });
+}
+
+}  // namespace
+
 NodeRunner::NodeRunner(WalkContext& context, NodeId node, std::unique_ptr<Engine> engine,
                        std::int32_t max_step_tokens)
     : context_(context),
@@ -25,6 +43,9 @@ NodeRunner::NodeRunner(WalkContext& context, NodeId node, std::unique_ptr<Engine
   NodeResources& resources = engine_->resources();
   for (std::size_t index = 0; index < resources.size() && kv_cache_ == nullptr; ++index) {
     kv_cache_ = dynamic_cast<KvCache*>(&resources[index]);
+  }
+  for (const walk::CompiledWalk& walk : context.program.walks) {
+    goes_on_.push_back(runs_behind_loop(context.program, walk, node));
   }
   for (std::size_t index = 0; index < context.program.streams.size(); ++index) {
     if (context.program.streams[index].consumer == node) {
@@ -58,6 +79,7 @@ bool NodeRunner::build(WalkId walk, const NodeStep* in_front, NodeStep& step) {
   step.clear();
   step.node = {walk, node_};
   step.batch.walk = walk;
+  deferred_.reset({});
   find_waiting(step.node);
   if (in_front != nullptr && in_front->node.walk == walk && find_target(*in_front)) {
     add_continuing(*in_front, step);
@@ -132,7 +154,6 @@ void NodeRunner::add_waiting(NodeStep& step) {
   if (!step.batch.empty()) {
     group = group_of(step.node.walk, step.lanes[0].handle, step.batch.metadata()[0]);
   }
-  waiting_signals_.resize(std::max(waiting_signals_.size(), waiting_.size()));
   for (std::size_t index = 0; index < waiting_.size() && step.batch.size() < cap; ++index) {
     const RequestHandle handle = waiting_[index];
     InputMetadata& metadata = metadata_[index];
@@ -144,8 +165,7 @@ void NodeRunner::add_waiting(NodeStep& step) {
     }
     group = own;
     std::ignore = context_.walks.pop(step.node, {&handle, 1}, /*check_ready=*/false);
-    SignalMap& signals = waiting_signals_[index];
-    signals.clear();
+    SignalMap& signals = deferred_.assign(handle);
     context_.walks.gather_inputs(step.node, handle, signals);
     add_lane(step, handle, std::move(metadata), signals);
   }
@@ -198,6 +218,7 @@ void NodeRunner::prepare(NodeStep& step) {
 }
 
 void NodeRunner::put_back(NodeStep& step) {
+  counts_.add(SpeculativeRow::kDropped, step.num_continuing);
   settle_without(step);
   context_.walks.push_back(step.node, step.batch.handles().subspan(step.num_continuing));
 }
@@ -207,8 +228,12 @@ AdmitOutcome NodeRunner::launch(NodeStep& step) {
   if (!outcome.ok()) {
     return outcome;
   }
+  step.epoch = engine_->last_launched();
   if (step.speculation) {
     context_.walks.commit(*step.speculation, step.dropped, step.offers, returned_);
+    counts_.add(SpeculativeRow::kContinuing, step.num_continuing);
+    counts_.add(SpeculativeRow::kFresh, step.lanes.size() - step.num_continuing);
+    counts_.add(SpeculativeRow::kDropped, step.dropped.size());
     step.speculation.reset();
     settle_offers(step);
   }

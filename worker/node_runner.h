@@ -1,6 +1,7 @@
 #pragma once
 
 #include "engine/engine.h"
+#include "worker/node_counts.h"
 #include "worker/node_row.h"
 #include "worker/node_step.h"
 #include "worker/page_policy.h"
@@ -60,13 +61,15 @@ class NodeRunner {
     return parked_.contains(handle.row) ||
            (row.phase == NodeRow::Phase::kWaiting && row.has_current);
   }
-  /// Requests that lost their pages: how often, and to the host of those.
-  [[nodiscard]] std::uint64_t num_preemptions() const { return num_preemptions_; }
-  [[nodiscard]] std::uint64_t num_offloads() const { return num_offloads_; }
-  /// The request's lane of a step in flight is for nothing: chunks that it took go back to their streams.
-  void give_back_chunks(NodeStep& step, RequestHandle handle);
+  /// What the node has done so far, and the pages of its cache now.
+  [[nodiscard]] NodeCounts counts() const;
+  /// A loop has ended before the request's lane of a launched step, and the request goes on: chunks that the lane took go back to
+  /// their streams, and the node's resources are truncated to what was accepted. Nothing happens the second time, nor where the
+  /// request has no lane.
+  void undo_lane(NodeStep& step, RequestHandle handle);
 
   [[nodiscard]] Engine& engine() { return *engine_; }
+  [[nodiscard]] const Engine& engine() const { return *engine_; }
 
  private:
   [[nodiscard]] bool find_target(const NodeStep& in_front);
@@ -77,8 +80,15 @@ class NodeRunner {
   void settle_offers(NodeStep& step);
   void snapshot_continuing(const NodeStep& step);
   [[nodiscard]] bool must_yield(WalkId walk, CgKey group);
+  void give_back_chunks(NodeStep& step, RequestHandle handle);
+  [[nodiscard]] bool may_be_overtaken(RequestHandle handle, WalkId walk) const;
   [[nodiscard]] bool lacks_a_value(const NodeStep& in_front, const SignalMap& given) const;
-  void fill_continuing_row(const SignalMap& given, RequestHandle handle, const NodeStep& step);
+  [[nodiscard]] const SignalMap& given_by(const NodeStep& in_front, std::size_t index) const {
+    return in_front.outputs[continuing_.lanes[index]];
+  }
+  [[nodiscard]] bool edits_rows(const NodeStep& in_front, WalkId walk) const;
+  void splice_row(const SignalMap& given, RequestHandle handle, const NodeStep& step,
+                  SignalMap& row) const;
   void add_waiting(NodeStep& step);
   [[nodiscard]] NodeRow& row_of(RequestHandle handle);
   /// Whether rows of this walk are given, and not just the token sampled last.
@@ -107,24 +117,24 @@ class NodeRunner {
   std::vector<walk::StreamId> streams_;  // into the node
   bool has_finite_streams_ = false;
   bool has_token_rows_ = false;
+  std::vector<bool> goes_on_;  // by walk: behind its loop there the node may run again
   std::int32_t max_step_tokens_;
   std::vector<NodeRow> rows_;  // by row
   std::uint64_t num_opened_ = 0;
   KvCache* kv_cache_ = nullptr;     // null: the node keeps none
   std::vector<NodeRow*> resident_;  // that have begun, in that order
   RowSet parked_;                   // of those: that wait for their pages
-  std::uint64_t num_preemptions_ = 0;
-  std::uint64_t num_offloads_ = 0;
+  NodeCounts counts_;
 
   // Scratch of build.
   std::vector<SpeculationTarget> targets_;
   const SpeculationTarget* target_ = nullptr;
   SpeculatedRows continuing_;
-  DeferredRowInputs deferred_;
+  DeferredRowInputs deferred_;  // the rows of the step that is built, but for those of parts
+  RequestOutputs spliced_;      // its continuing ones, where they are edited one by one
   std::vector<SignalId> deferred_signals_;
   ReadyNodes ready_;
   std::vector<RequestHandle> waiting_;
-  std::vector<SignalMap> waiting_signals_;  // by place in the step
   std::vector<InputMetadata> metadata_;
   std::vector<RequestInfo*> infos_;
   std::vector<const RequestInfo*> const_infos_;

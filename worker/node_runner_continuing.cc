@@ -54,14 +54,27 @@ void NodeRunner::add_continuing(const NodeStep& in_front, NodeStep& step) {
   deferred_.reset(continuing_.handles, deferred_signals_);
   for (std::size_t index = 0; index < continuing_.handles.size(); ++index) {
     const RequestHandle handle = continuing_.handles[index];
-    const SignalMap& given = in_front.outputs[continuing_.lanes[index]];
-    if (lacks_a_value(in_front, given) ||
+    if (lacks_a_value(in_front, given_by(in_front, index)) ||
+        !may_be_overtaken(handle, step.node.walk) ||
         group_of(step.node.walk, handle, metadata_[index]) != group) {
       step.dropped.push_back(handle);
+      deferred_.erase(handle);
+    }
+  }
+  const bool edits = edits_rows(in_front, step.node.walk);
+  if (edits) {
+    deferred_.materialize(spliced_);
+  }
+  for (std::size_t index = 0; index < continuing_.handles.size(); ++index) {
+    const RequestHandle handle = continuing_.handles[index];
+    if (!deferred_.contains(handle)) {
       continue;
     }
-    fill_continuing_row(given, handle, step);
-    add_lane(step, handle, std::move(metadata_[index]), deferred_.row(handle).row());
+    if (edits) {
+      splice_row(given_by(in_front, index), handle, step, spliced_[handle]);
+    }
+    add_lane(step, handle, std::move(metadata_[index]),
+             edits ? spliced_[handle] : deferred_.row(handle).row());
   }
   step.num_continuing = step.lanes.size();
   if (step.num_continuing == 0) {
@@ -95,6 +108,12 @@ bool NodeRunner::must_yield(WalkId walk, CgKey group) {
   });
 }
 
+/// Whether a step ahead of this request can be undone where it would have to be: an end of its loop that it outlives.
+bool NodeRunner::may_be_overtaken(RequestHandle handle, WalkId walk) const {
+  return !target_->is_new_iteration || !goes_on_[static_cast<std::size_t>(walk)] ||
+         engine_->can_truncate(handle);
+}
+
 /// Whether the step in front gave outputs by request, but not all that this node takes.
 bool NodeRunner::lacks_a_value(const NodeStep& in_front, const SignalMap& given) const {
   if (given.empty()) {
@@ -109,17 +128,21 @@ bool NodeRunner::lacks_a_value(const NodeStep& in_front, const SignalMap& given)
   });
 }
 
-/// What a row has beside the template: inputs that stay as they are, tensors of the step in front, a chunk.
-void NodeRunner::fill_continuing_row(const SignalMap& given, RequestHandle handle,
-                                     const NodeStep& step) {
-  const walk::CompiledWalk& walk = context_.program.walk(step.node.walk);
-  const int num_inputs = walk.nodes[*walk.find(node_)].num_inputs();
-  const bool has_uniform_row =
-      engine_->submodule().uniform_row_inputs(step.node.walk) != nullptr && streams_.empty();
-  if (has_uniform_row || (given.empty() && num_inputs == std::ssize(target_->consumed))) {
-    return;
+/// Whether continuing rows have anything beside the template, which is what all of them read on the device.
+bool NodeRunner::edits_rows(const NodeStep& in_front, WalkId walk) const {
+  const walk::CompiledWalk& compiled = context_.program.walk(walk);
+  const int num_inputs = compiled.nodes[*compiled.find(node_)].num_inputs();
+  if (engine_->submodule().uniform_row_inputs(walk) != nullptr && streams_.empty()) {
+    return false;
   }
-  SignalMap& row = deferred_.row_mut(handle);
+  return num_inputs != std::ssize(target_->consumed) ||
+         std::ranges::any_of(continuing_.lanes,
+                             [&](std::uint32_t lane) { return !in_front.outputs[lane].empty(); });
+}
+
+/// What a row has beside the template: inputs that stay as they are, tensors of the step in front, a chunk.
+void NodeRunner::splice_row(const SignalMap& given, RequestHandle handle, const NodeStep& step,
+                            SignalMap& row) const {
   context_.walks.gather_inputs(step.node, handle, row);
   for (const walk::ConsumedEdge& edge : target_->consumed) {
     const TensorList* tensors = given.find(edge.signal);
@@ -174,6 +197,16 @@ void NodeRunner::give_back_chunks(NodeStep& step, RequestHandle handle) {
     }
   }
   std::erase_if(step.taken, [handle](const OfferedChunk& taken) { return taken.handle == handle; });
+}
+
+void NodeRunner::undo_lane(NodeStep& step, RequestHandle handle) {
+  const auto lane = std::ranges::find(step.lanes, handle, &NodeLane::handle);
+  if (lane == step.lanes.end() || lane->is_undone) {
+    return;
+  }
+  lane->is_undone = true;
+  give_back_chunks(step, handle);
+  engine_->truncate_request(info_of(handle), step.epoch);
 }
 
 /// Nobody continues after all.

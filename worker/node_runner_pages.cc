@@ -49,9 +49,9 @@ bool NodeRunner::make_room(NodeStep& step) {
   }
   NodeRow& victim = **newest;
   victim.num_stored = kv_cache_->stored_length(victim.handle);
-  ++num_preemptions_;
+  ++counts_.num_preemptions;
   if (engine_->offload_request(victim.handle)) {
-    ++num_offloads_;
+    ++counts_.num_offloads;
     victim.phase = NodeRow::Phase::kOffloaded;
   } else if (victim.can_restart()) {
     engine_->restart_request(victim.handle);
@@ -65,6 +65,15 @@ bool NodeRunner::make_room(NodeStep& step) {
   }
   parked_.insert(victim.handle.row);
   return true;
+}
+
+NodeCounts NodeRunner::counts() const {
+  NodeCounts counts = counts_;
+  if (kv_cache_ != nullptr) {
+    counts.pages_total = kv_cache_->arena().capacity();
+    counts.pages_in_use = counts.pages_total - kv_cache_->num_available();
+  }
+  return counts;
 }
 
 }  // namespace rigel

@@ -25,6 +25,7 @@ struct NodeLane {
   RequestHandle handle;
   bool ends_streams = false;  // takes the last chunk of all streams into the node
   bool ends_row = true;       // false: a part of a row, which goes on with another step
+  bool is_undone = false;     // it ran for nothing, and the node has forgotten it
 };
 
 /// A request that cannot run at all.
@@ -49,6 +50,8 @@ struct NodeStep {
   std::vector<std::shared_ptr<const NodeInputs>> rows;  // what lanes are cut from
   std::vector<NodeFailure> failed;                      // while the step was built
 
+  Epoch epoch = 0;  // of the node's engine, once it was launched
+
   // Until the step is launched or put back.
   std::size_t num_continuing = 0;
   std::optional<SpeculationId> speculation;
@@ -64,6 +67,7 @@ struct NodeStep {
     taken.clear();
     rows.clear();
     failed.clear();
+    epoch = 0;
     num_continuing = 0;
     dropped.clear();
     offers.clear();

@@ -26,11 +26,14 @@ struct WorkerOptions {
   bool preplan =
       true;  // without async_scheduling: plan the next step while the device has this one
   bool programmatic_launches = true;  // cuda: small kernels start while the one before them ends
-  int graph_slots = 2;                // double buffers of a captured step, 2 to 4
+  int steps_per_launch = 1;  // decode steps that one launch of a captured step may run, up to 16
+  int graph_slots = 2;       // double buffers of a captured step, 2 to 4
   std::vector<int> capture_sizes =
       {};  // lanes of the captured steps, ascending; none: the device's own
   std::vector<int> prefill_capture_sizes =
       {};  // tokens of the captured steps with prompts, ascending; none: the device's own; 0: none
+  std::vector<int> piecewise_capture_sizes =
+      {};  // tokens of captured blocks between attentions, for steps with prompts that are not captured whole; as above
   int max_waiting = 1024;  // requests that may wait for a row before submit refuses
   std::uint64_t seed = 0;  // base of the seeds of requests that bring none
   std::vector<std::string>

@@ -53,20 +53,31 @@ inline constexpr std::size_t kNumSpeculativeRows = 3;
 
 /// Replays of one captured step.
 struct GraphReplayCount {
+  std::string node;
   std::string walk;
-  std::string bucket;  // its lanes; "/logprobs" behind where it gives log-probabilities
+  std::string bucket;  // StepCaptures::bucket_name
   std::uint64_t count = 0;
 };
 
 /// Steps of a walk that has captures and ran launch by launch all the same.
 struct GraphMissCount {
+  std::string node;
   std::string walk;
   std::string reason;
   std::uint64_t count = 0;
 };
 
+/// Runs of a captured region of the forward, in steps that are not captured whole.
+struct GraphRegionCount {
+  std::string node;
+  std::string region;
+  std::string outcome;  // "replayed", or why it was enqueued launch by launch
+  std::uint64_t count = 0;
+};
+
 /// Steps that were planned ahead, by what became of them: promoted, dropped or refused.
 struct PreplanCount {
+  std::string node;
   std::string outcome;
   std::uint64_t count = 0;
 };
@@ -93,8 +104,10 @@ struct ServiceMetrics {
   Histogram request_decode_time_seconds;
   std::vector<std::pair<std::string, Histogram>> host_step_seconds;  // phase of a step, "total"
   Histogram gpu_idle_between_steps_seconds;
+  Histogram steps_per_launch;                   // of decode steps, where a launch may run several
   std::vector<GraphReplayCount> graph_replays;  // of buckets that were replayed
   std::vector<GraphMissCount> graph_misses;     // of every reason, where there were any
+  std::vector<GraphRegionCount> graph_regions;  // of every outcome, where there were any
   std::vector<PreplanCount> preplans;
   std::vector<std::pair<std::string, std::int64_t>> memory_bytes;  // part, bytes
 };

@@ -100,13 +100,14 @@ SignalMap& DeferredRowInputs::row_mut(RequestHandle handle) {
   return row.inputs;
 }
 
-void DeferredRowInputs::assign(RequestHandle handle, SignalMap inputs) {
+SignalMap& DeferredRowInputs::assign(RequestHandle handle) {
   if (!contains(handle)) {
     append(handle);
   }
   OwnedRow& row = own(entry_of(handle));
-  row.inputs = std::move(inputs);
+  row.inputs.clear();
   row.assigned = true;
+  return row.inputs;
 }
 
 void DeferredRowInputs::erase(RequestHandle handle) {

@@ -10,6 +10,7 @@
 #include <deque>
 #include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
 namespace rigel {
@@ -57,7 +58,9 @@ class DeferredRowInputs {
   [[nodiscard]] SignalMap& row_mut(RequestHandle handle);
   [[nodiscard]] bool contains(RequestHandle handle) const { return position_of(handle) >= 0; }
   /// Gives a row inputs of its own, which set_signals leaves alone. A new row goes to the end.
-  void assign(RequestHandle handle, SignalMap inputs);
+  void assign(RequestHandle handle, SignalMap inputs) { assign(handle) = std::move(inputs); }
+  /// The same, without any signal yet: to be filled in place.
+  SignalMap& assign(RequestHandle handle);
   /// Throws CheckError where the row is unknown or erased.
   void erase(RequestHandle handle);
   /// The same, tolerant: false.

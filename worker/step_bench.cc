@@ -74,9 +74,10 @@ StepCost measure_step(const StepBenchCase& what) {
   // Whoever came first still decodes when the last prompt has ended.
   const auto num_prompt_steps =
       static_cast<std::int32_t>(2 * std::int64_t{what.num_rows} * what.context / kPrefillTokens);
-  const auto num_steps =
-      static_cast<std::int32_t>(kNumSkipped + what.num_timed + what.num_counted) + kSpareTokens +
-      num_prompt_steps;
+  const auto num_launches =
+      static_cast<std::int32_t>(kNumSkipped + what.num_timed + what.num_counted);
+  const std::int32_t num_steps =
+      num_launches * what.steps_per_launch + kSpareTokens + num_prompt_steps;
   const std::int32_t max_length = what.context + num_steps;
   const auto device = open_device();
   const ModelFiles files = synthetic_model_files(max_length);
@@ -91,6 +92,7 @@ StepCost measure_step(const StepBenchCase& what) {
                                      .kv_cache_bytes = std::int64_t{1} << 46,
                                      .page_size = kPageSize,
                                      .preplan = what.preplan,
+                                     .steps_per_launch = what.steps_per_launch,
                                      .decode_batch_sizes = sizes};
   LoadedLanguageModel model = load_language_model(*device, files, options, nullptr);
 
@@ -99,6 +101,7 @@ StepCost measure_step(const StepBenchCase& what) {
   Dispatcher dispatcher(nullptr, [](RequestId, std::int32_t) {});
   Worker worker(std::move(model.engine), *model.kv_cache,
                 {.one_step_ahead = what.one_step_ahead,
+                 .steps_per_launch = what.steps_per_launch,
                  .num_rows = what.num_rows,
                  .max_num_batched_tokens = options.max_tokens,
                  .max_length = max_length,

@@ -15,8 +15,9 @@ struct StepBenchCase {
   std::int32_t context = 1024;  // tokens of every row when the measurement begins
   std::size_t num_timed = 400;
   std::size_t num_counted = 1000;  // steps whose allocations, locks and system calls are counted
-  bool one_step_ahead = true;      // false: a step is launched when the one in front has been read
-  bool preplan = true;  // in turn: the next step is planned while the device has this one
+  int steps_per_launch = 1;
+  bool one_step_ahead = true;  // false: a step is launched when the one in front has been read
+  bool preplan = true;         // in turn: the next step is planned while the device has this one
 };
 
 /// What a steady decode step costs the worker thread.

@@ -2,6 +2,7 @@
 
 #include "worker/worker.h"
 
+#include "engine/piecewise_runners.h"
 #include "model/language_model_walks.h"
 #include "tensor/error.h"
 #include "worker/composite.h"
@@ -9,6 +10,18 @@
 #include <utility>
 
 namespace rigel {
+
+namespace {
+
+std::vector<std::string> names_of(const NameTable<WalkId>& walks) {
+  std::vector<std::string> names;
+  for (std::size_t walk = 0; walk < walks.size(); ++walk) {
+    names.push_back(walks.name(static_cast<WalkId>(walk)));
+  }
+  return names;
+}
+
+}  // namespace
 
 Worker::Worker(Device& device, std::unique_ptr<Engine> engine, KvCache* kv_cache,
                const WorkerConfig& config, Dispatcher& dispatcher)
@@ -41,21 +54,28 @@ Worker::Worker(std::unique_ptr<Engine> engine, KvCache& kv_cache, const WorkerCo
   RIGEL_CHECK(decode_row_ != nullptr, "a language model's decode lanes share a row of inputs");
   max_decode_lanes_ =
       static_cast<std::size_t>(engine_->max_batch_size(Names::kDecode).value_or(config.num_rows));
-  if (const StepCaptures* captures = engine_->captures()) {
-    metrics_.graphs.name_buckets(captures->runner().buckets());
-  }
+  metrics_.graphs.emplace_back(*engine_, Names::kNodeName, names_of(program_.names.walks));
   engine_->set_clock(&clock_);
   begin();
 }
 
 Worker::Worker(CompositeModel model, const WorkerConfig& config, Dispatcher& dispatcher)
     : Worker(model.stream->device(), /*engine=*/nullptr, /*kv_cache=*/nullptr, config, dispatcher) {
+  RIGEL_CHECK(config.steps_per_launch == 1,
+              "steps_per_launch must be 1 for a model of several nodes, got {}",
+              config.steps_per_launch);
   for (const auto& engine : model.engines) {
     engine->set_clock(&clock_);
   }
   CompositeListener& listener = *this;
   composite_ = std::make_unique<Composite>(std::move(model), table_, listener,
                                            config.max_num_batched_tokens);
+  const walk::Names& names = composite_->names();
+  for (std::size_t index = 0; index < names.nodes.size(); ++index) {
+    const auto node = static_cast<NodeId>(index);
+    metrics_.graphs.emplace_back(composite_->engine_of(node), names.nodes.name(node),
+                                 names_of(names.walks));
+  }
   begin();
 }
 
@@ -124,9 +144,9 @@ bool Worker::turn(bool wait) {
   }
   admit();
   update_gauges();
-  const bool launches = launch_step();
+  const bool launches = !waits_for_turns() && launch_step();
   capture_more();
-  if (launches && !config_.one_step_ahead) {
+  if (launches && !config_.one_step_ahead && config_.steps_per_launch == 1) {
     preplan_step();
   }
   // A step that was launched may go on alone; the host turns to the one before it.
@@ -140,6 +160,19 @@ bool Worker::turn(bool wait) {
   end_turn(launches, completes);
   // Whoever ended in this turn may have left a row or pages to somebody who waits for them.
   return launches || completes || posted;
+}
+
+/// What comes behind several turns of a step is decided when they are over; and a step that may have several is one that
+/// nobody in it has ended before.
+bool Worker::waits_for_turns() {
+  if (config_.steps_per_launch == 1 || num_in_flight() == 0) {
+    return false;
+  }
+  if (engine_->launched_turns() > 1) {
+    return true;
+  }
+  walks_.ready_nodes(&offloaded_, kPrefillNode, std::nullopt, ready_);
+  return ready_.handles.empty();
 }
 
 void Worker::read_mail(bool wait) {
@@ -172,6 +205,8 @@ void Worker::read_letter(Letter& letter) {
       // What came after the token that completed the stop string was computed for nothing.
       metrics_.wasted(WasteReason::kStopString)
           .add(request->num_launched_tokens() - stop->num_tokens);
+      const bool runs_turns = engine_ != nullptr && engine_->launched_turns() > 1;
+      num_met_in_turns_ += runs_turns && request->num_pending > 0 ? 1 : 0;
       finish(*request, FinishReason::kStop, "");
     }
   } else {
@@ -180,8 +215,11 @@ void Worker::read_letter(Letter& letter) {
 }
 
 bool Worker::has_captures_left() const {
-  const StepCaptures* const captures = engine_ ? std::as_const(*engine_).captures() : nullptr;
-  return captures != nullptr && captures->runner().num_pending() > 0;
+  if (composite_ != nullptr) {
+    return composite_->has_captures_left();
+  }
+  const StepCaptures* const captures = std::as_const(*engine_).captures();
+  return captures != nullptr && captures->num_pending() > 0;
 }
 
 /// While the device has its step, or nobody wants anything.
@@ -190,7 +228,11 @@ void Worker::capture_more() {
     return;
   }
   try {
-    std::ignore = engine_->captures()->capture_next();
+    if (composite_ != nullptr) {
+      composite_->capture_next();
+    } else {
+      std::ignore = engine_->captures()->capture_next();
+    }
   } catch (const DeviceError& error) {
     fail_everything(error.what());
   }
@@ -207,22 +249,38 @@ void Worker::end_turn(bool launched, bool completed) {
   const StepClock::Seconds seconds = clock_.take(Clock::now());
   metrics_.observe_step(seconds);
   if (config_.step_log != nullptr && engine_ != nullptr) {
-    const ExecutingBatch& batch = step_of(engine_->last_launched()).batch;
-    config_.step_log->record({.num_lanes = launched ? batch.size() : 0,
-                              .decodes_only = launched && batch.walk == Names::kDecode,
-                              .seconds = seconds,
-                              .idle_seconds = config_.one_step_ahead ? 0.0f : idle_seconds_,
-                              .costs = thread_costs()});
+    log_step(launched, completed, seconds);
   }
+}
+
+/// A launch of several turns may end in a later turn of the loop: both together are what it costs, spread over its steps.
+void Worker::log_step(bool launched, bool completed, StepClock::Seconds seconds) {
+  if (engine_->launched_turns() > 1) {
+    launch_seconds_ = seconds;
+    return;
+  }
+  const bool had_turns = completed && engine_->completed_turns() > 1;
+  if (had_turns) {
+    const StepClock::Seconds launch = std::exchange(launch_seconds_, {});
+    for (std::size_t phase = 0; phase < seconds.size(); ++phase) {
+      seconds[phase] =
+          (seconds[phase] + launch[phase]) / static_cast<float>(engine_->completed_turns());
+    }
+  }
+  const ExecutingBatch& batch = step_of(engine_->last_launched()).batch;
+  const bool has_step = launched || had_turns;
+  config_.step_log->record({.num_lanes = has_step ? batch.size() : 0,
+                            .decodes_only = has_step && batch.walk == Names::kDecode,
+                            .seconds = seconds,
+                            .idle_seconds = config_.one_step_ahead ? 0.0f : idle_seconds_,
+                            .costs = thread_costs()});
 }
 
 void Worker::update_gauges() {
   metrics_.num_running.set(static_cast<std::int64_t>(scheduler_.running().size()));
   metrics_.num_waiting.set(static_cast<std::int64_t>(scheduler_.num_waiting()));
   if (composite_ != nullptr) {
-    const auto [num_preemptions, num_offloads] = composite_->num_preemptions();
-    metrics_.num_preemptions.set(static_cast<std::int64_t>(num_preemptions));
-    metrics_.num_offloads.set(static_cast<std::int64_t>(num_offloads));
+    update_composite_gauges();
     return;
   }
   const PageArena& arena = kv_cache_->arena();

@@ -34,6 +34,8 @@ struct CompositeModel;
 
 struct WorkerConfig {
   bool one_step_ahead = true;  // launch step N+1 before step N's values have reached the host
+  /// Steps of decode lanes alone that one launch may run. Above 1 such steps run in turn: where a launch ends only the device knows.
+  std::int32_t steps_per_launch = 1;
   std::int32_t num_rows = 0;
   std::int32_t max_num_batched_tokens = 0;
   std::int32_t max_length = 0;  // prompt and generated tokens
@@ -131,18 +133,23 @@ class Worker final : private CompositeListener {
   void admit();
   /// False: its pages cannot be reloaded yet.
   [[nodiscard]] bool resume(RequestState& request);
+  [[nodiscard]] bool waits_for_turns();
   bool launch_step();
   void preplan_step();
   void complete_step();
-  void take_results(const FlyingStep& step);
+  void take_results(FlyingStep& step);
+  void take_turn(const FlyingStep& step, const HostRows& rows);
+  void begin_turn(FlyingStep& step);
   bool post_outputs();
   [[nodiscard]] bool has_captures_left() const;
   void capture_more();
   void end_turn(bool launched, bool completed);
+  void log_step(bool launched, bool completed, StepClock::Seconds seconds);
 
   [[nodiscard]] std::uint64_t num_in_flight() const;
   [[nodiscard]] bool launch_composite_step();
   void complete_composite_step();
+  void update_composite_gauges();
   void on_value(RequestHandle handle, OutputValue value) override;
   void on_end(RequestHandle handle) override;
   void on_failure(RequestHandle handle, const std::string& error) override;
@@ -210,7 +217,11 @@ class Worker final : private CompositeListener {
   Clock::time_point same_last_token_;  // of the num_same_ requests whose latency is not counted yet
   std::uint64_t num_same_ = 0;
   float idle_seconds_ = 0.0f;  // from `now_` to the end of the next launch, for the step log
+  StepClock::Seconds
+      launch_seconds_{};  // of a launch of several turns that is in flight, for the step log
   std::int32_t num_with_stop_strings_ = 0;
+  std::int32_t num_met_in_turns_ =
+      0;  // that met one while the launch in flight runs several turns for them
   std::vector<Letter> letters_;
   std::vector<RequestView> views_;
   std::span<const LoopStop> stops_;  // of the step that is being completed

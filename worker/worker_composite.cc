@@ -15,7 +15,13 @@ std::uint64_t Worker::num_in_flight() const {
 bool Worker::launch_composite_step() {
   clock_.enter(StepPhase::kBuild);
   try {
-    return composite_->launch_step();
+    idle_clock_.before_launch(composite_->stream(), composite_->last_launched() + 1);
+    if (!composite_->launch_step()) {
+      return false;
+    }
+    idle_clock_.after_launch(composite_->stream(), composite_->last_launched());
+    metrics_.graphs[static_cast<std::size_t>(composite_->last_node())].count();
+    return true;
   } catch (const DeviceError& error) {
     fail_everything(error.what());
     return false;
@@ -26,8 +32,23 @@ void Worker::complete_composite_step() {
   clock_.enter(StepPhase::kRoute);
   try {
     composite_->complete_step();
+    if (const auto idle = idle_clock_.idle_before(composite_->last_completed())) {
+      metrics_.gpu_idle.observe(*idle);
+    }
   } catch (const DeviceError& error) {
     fail_everything(error.what());
+  }
+}
+
+void Worker::update_composite_gauges() {
+  const NodeCounts counts = composite_->counts();
+  metrics_.num_preemptions.set(counts.num_preemptions);
+  metrics_.num_offloads.set(counts.num_offloads);
+  metrics_.pages_total.set(counts.pages_total);
+  metrics_.pages_in_use.set(counts.pages_in_use);
+  metrics_.wasted(WasteReason::kStopToken).set(counts.num_wasted_rows);
+  for (std::size_t kind = 0; kind < kNumSpeculativeRows; ++kind) {
+    metrics_.speculative_rows[kind].set(counts.speculative_rows[kind]);
   }
 }
 

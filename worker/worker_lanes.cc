@@ -143,6 +143,8 @@ void Worker::add_decode_lanes(FlyingStep& step) {
                     infos_[index]->loop_counters.count(Names::kDecodeLoop));
   }
   step.num_decoding = step.batch.size();
+  // One that a step in flight may yet end would run all turns for nothing.
+  step.batch.num_turns = engine_->num_in_flight() == 0 ? config_.steps_per_launch : 1;
 }
 
 /// The step's own count of the loop is that of the iteration in which the lane will run.
@@ -224,7 +226,7 @@ void Worker::put_back(FlyingStep& step) {
 }
 
 void Worker::after_launch(FlyingStep& step) {
-  metrics_.graphs.count(*engine_);
+  metrics_.graphs.front().count();
   if (const auto speculation = std::exchange(step.speculation, std::nullopt)) {
     walks_.commit(*speculation, {}, {}, refused_);
     metrics_.speculative(SpeculativeRow::kContinuing)

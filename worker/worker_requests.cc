@@ -186,6 +186,9 @@ StepOutput& Worker::output_of(RequestState& request) {
 
 void Worker::finish(RequestState& request, FinishReason reason, std::string error) {
   Epoch last_touch = 0;
+  const std::int64_t num_pending = composite_ == nullptr
+                                       ? request.num_pending
+                                       : composite_->num_lanes_in_flight(request.handle());
   if (!request.handle().is_padding() && !has_given_up_) {
     try {
       last_touch = close_row(request, reason);
@@ -211,7 +214,7 @@ void Worker::finish(RequestState& request, FinishReason reason, std::string erro
   metrics_.finished[static_cast<std::size_t>(reason)].add(1);
   if (reason == FinishReason::kCancelled || reason == FinishReason::kError) {
     metrics_.wasted(reason == FinishReason::kError ? WasteReason::kError : WasteReason::kCancelled)
-        .add(request.num_pending);
+        .add(num_pending);
   }
   const Clock::time_point now = Clock::now();
   metrics_.e2e_latency.observe(std::chrono::duration<double>(now - request.arrived).count());

@@ -5,6 +5,8 @@
 #include "worker/worker.h"
 
 #include <algorithm>
+#include <tuple>
+#include <utility>
 
 namespace rigel {
 
@@ -36,13 +38,45 @@ void Worker::count_prompts(const FlyingStep& step) {
   }
 }
 
-void Worker::take_results(const FlyingStep& step) {
-  const HostRows rows = engine_->complete();
+void Worker::take_results(FlyingStep& step) {
+  HostRows rows = engine_->complete();
   table_.collect(engine_->last_completed());
   now_ = Clock::now();
   if (const auto idle = idle_clock_.idle_before(engine_->last_completed())) {
     metrics_.gpu_idle.observe(*idle);
   }
+  const std::int32_t num_turns = engine_->completed_turns();
+  if (config_.steps_per_launch > 1) {
+    if (step.prompts.empty()) {
+      metrics_.steps_per_launch.observe(num_turns);
+    }
+    metrics_.wasted(WasteReason::kStopString)
+        .add(std::int64_t{num_turns - 1} * std::exchange(num_met_in_turns_, 0));
+  }
+  take_turn(step, rows);
+  for (std::int32_t turn = 1; turn < num_turns; ++turn) {
+    begin_turn(step);
+    rows = engine_->rows_of_turn(turn);
+    take_turn(step, rows);
+  }
+}
+
+/// The step's lanes have gone on to the next turn by themselves, so nobody has ended: as if that had been launched as a step.
+void Worker::begin_turn(FlyingStep& step) {
+  clock_.enter(StepPhase::kSettle);
+  ready_.handles.clear();
+  for (const RequestHandle handle : step.decoding()) {
+    if (RequestState* const request = table_.find(handle)) {
+      ++request->num_computed;
+      ++request->num_pending;
+      ready_.handles.push_back(handle);
+    }
+  }
+  std::ignore = walks_.pop(kDecodeNode, ready_.handles, /*check_ready=*/false);
+  step.batch.advance_loop(Names::kDecodeLoop);
+}
+
+void Worker::take_turn(const FlyingStep& step, const HostRows& rows) {
   find_stops(step, rows);
   advance_walks(step);
   clock_.enter(StepPhase::kRoute);

@@ -1,6 +1,7 @@
 #include "tests/worker/composite_models.h"
 
 #include "tensor/host_function.h"
+#include "tests/worker/composite_rows.h"
 
 #include <algorithm>
 #include <cmath>
@@ -58,56 +59,19 @@ float CompositeMath::encode(const float* items, std::int64_t count, std::int64_t
   return sum;
 }
 
+void CompositeMath::move(float* momentum, float value) {
+  momentum[0] = momentum[0] * 0.5F + value;
+  momentum[1] += 1.0F;
+}
+
+float CompositeMath::trace(const float* window, std::int64_t count, std::int64_t start,
+                           const float* momentum) {
+  return encode(window, count, start) + 3.0F * momentum[0] + 5.0F * momentum[1];
+}
+
 namespace {
 
-constexpr const char* kRow = "row";
-constexpr const char* kConditionField = "condition";
-
-float guidance_of(const RequestInfo& info) {
-  return info.sampling.temperature;
-}
-
-CgKey key_of(float guidance) {
-  return CgKey::interned(guidance == 1.0F ? 0 : 1);
-}
-
-std::string seeds_of(std::span<const RequestHandle> handles,
-                     std::span<const RequestInfo* const> infos) {
-  std::string text;
-  for (std::size_t lane = 0; lane < handles.size(); ++lane) {
-    text += handles[lane].is_padding() ? " -" : " " + std::to_string(infos[lane]->seed);
-  }
-  return text;
-}
-
-const Tensor& field(const NodeInputs& row, std::size_t index) {
-  return row.tensor_inputs.at(index).second;
-}
-
-/// Field `index` of all rows, and how long each is along its first dimension.
-std::vector<Tensor> fields(const BatchColumns& batch, std::size_t index) {
-  std::vector<Tensor> tensors;
-  for (const NodeInputs* row : batch.inputs) {
-    tensors.push_back(field(*row, index));
-  }
-  return tensors;
-}
-
-void stage_counts(const BatchColumns& batch, StepContext& context) {
-  const auto counts = context.staging->column<std::int32_t>(std::ssize(batch.handles));
-  for (std::size_t lane = 0; lane < batch.handles.size(); ++lane) {
-    counts.host[lane] = static_cast<std::int32_t>(field(*batch.inputs[lane], 0).dim(0));
-  }
-  context.stage(Names::kCounts, counts.device);
-}
-
-Tensor zeros(const Shape& shape) {
-  const std::vector<float> values(static_cast<std::size_t>(shape.num_elements()) + 1);
-  return Tensor::copy_of(
-      ConstHostView(reinterpret_cast<const std::byte*>(values.data()), Dtype::kF32, shape));
-}
-
-/// Says no when the test wants it.
+/// Says no, or fails, when the test wants it.
 class Gate final : public Resource {
  public:
   Gate(ResourceKey key, CompositeScript& script) : Resource(key), script_(script) {}
@@ -118,179 +82,30 @@ class Gate final : public Resource {
     }
     return {};
   }
-  void plan(const SubmoduleStep&, StepContext&) override {}
+  void plan(const SubmoduleStep&, StepContext& context) override { tell("gate.plan", context); }
+  void commit(const SubmoduleStep&, const StepContext& context) override {
+    tell("gate.commit", context);
+  }
   void collect(Epoch completed) override {
     script_.on_hook("gate.collect", completed);
     completed_ = completed;
   }
 
  private:
+  void tell(const char* hook, const StepContext& context) {
+    for (std::size_t lane = 0; lane < context.batch.handles.size(); ++lane) {
+      if (!context.batch.handles[lane].is_padding()) {
+        script_.on_hook(hook, context.batch.infos[lane]->seed);
+      }
+    }
+  }
+
   CompositeScript& script_;
   Epoch completed_ = 0;
   int num_asked_ = 0;
 };
 
 }  // namespace
-
-Denoiser::Denoiser(Device& device, StreamRef stream, CompositeScript& script)
-    : script_(script),
-      allocator_(device),
-      changes_(device, Dtype::kF32, {kMaxLanes}),
-      captured_results_(allocator_.allocate(stream, Dtype::kF32, {kMaxLanes * kCapturedLatents})),
-      captured_frames_(
-          allocator_.allocate(stream, Dtype::kF32, {kMaxLanes, CompositeMath::kMostFrames, 2})) {}
-
-std::unique_ptr<NodeInputs> Denoiser::make_row(Tensor latents, Tensor condition) {
-  auto row = std::make_unique<NodeInputs>();
-  row->input_seq_len = latents.dim(0);
-  row->tensor_inputs.emplace_back(kRow, std::move(latents));
-  row->tensor_inputs.emplace_back(kConditionField, std::move(condition));
-  return row;
-}
-
-std::unique_ptr<NodeInputs> Denoiser::prepare_inputs(const PrepareContext& context,
-                                                     const RequestView& request) {
-  script_.on_hook("denoiser.prepare", request.info().seed);
-  return make_row(context.signals->find(Names::kLatents)->at(0),
-                  context.signals->find(Names::kCondition)->at(0));
-}
-
-bool Denoiser::can_use_cuda_graphs(const BatchColumns& batch) const {
-  return std::ranges::all_of(
-      batch.inputs, [](const NodeInputs* row) { return row->input_seq_len == kCapturedLatents; });
-}
-
-CgKey Denoiser::cg_key_info(const BatchColumns& batch) const {
-  const CgKey key = key_of(guidance_of(*batch.infos.front()));
-  for (std::size_t lane = 0; lane < batch.handles.size(); ++lane) {
-    if (!batch.handles[lane].is_padding() && key_of(guidance_of(*batch.infos[lane])) != key) {
-      return CgKey::no_bucket();
-    }
-  }
-  return key;
-}
-
-/// The branches with a condition, then those without: of guided requests, and in a captured step of every lane.
-bool Denoiser::declare_step(const BatchColumns& batch, SubmoduleStep& step) const {
-  // While it is captured there is nobody to ask.
-  const bool is_nobody = batch.handles.front().is_padding();
-  step.cg_key_info = is_nobody ? batch.slot_lease->bucket.key : cg_key_info(batch);
-  const bool is_guided = step.cg_key_info != key_of(1.0F);
-  for (const int branch : {0, 1}) {
-    for (std::size_t lane = 0; lane < batch.handles.size(); ++lane) {
-      const bool runs =
-          branch == 0 ||
-          (is_guided && (batch.slot_lease != nullptr || guidance_of(*batch.infos[lane]) != 1.0F));
-      if (runs) {
-        step.segments.push_back({batch.handles[lane], static_cast<LabelId>(branch),
-                                 static_cast<std::int32_t>(batch.inputs[lane]->input_seq_len)});
-      }
-    }
-  }
-  return true;
-}
-
-void Denoiser::preprocess(const BatchColumns& batch, StepContext& context) {
-  stage_counts(batch, context);
-  const auto factors = context.staging->column<float>(2 * std::ssize(batch.handles));
-  for (std::size_t lane = 0; lane < batch.handles.size(); ++lane) {
-    factors.host[2 * lane] = field(*batch.inputs[lane], 1).host_view().span<float>()[0];
-    factors.host[2 * lane + 1] = guidance_of(*batch.infos[lane]);
-  }
-  context.stage(Names::kFactors, factors.device);
-  context.bring(Names::kLatents, fields(batch, 0));
-}
-
-void Denoiser::forward(const ModelInputsFromEngine& inputs, BatchedModelOutput& outputs) {
-  script_.note("denoise" + seeds_of(inputs.handles, inputs.infos));
-  const StepContext& context = *inputs.context;
-  const ConstDeviceView latents = context.staged(Names::kLatents);
-  const std::int64_t num_lanes = std::ssize(inputs.handles);
-  const Shape frames_shape{num_lanes, CompositeMath::kMostFrames, 2};
-  const Tensor results = inputs.captured
-                             ? captured_results_.slice(0, 0, latents.dim(0))
-                             : allocator_.allocate(context.stream(), Dtype::kF32, latents.shape());
-  const Tensor frames = inputs.captured
-                            ? captured_frames_.slice(0, 0, num_lanes)
-                            : allocator_.allocate(context.stream(), Dtype::kF32, frames_shape);
-  std::int64_t first = 0;
-  for (std::size_t lane = 0; lane < inputs.handles.size(); ++lane) {
-    const RequestHandle handle = inputs.handles[lane];
-    if (!handle.is_padding()) {
-      script_.on_hook("denoiser.forward", inputs.infos[lane]->seed);
-    }
-    const std::int64_t count = inputs.inputs[lane]->input_seq_len;
-    TensorList given;
-    for (int frame = 0; frame < CompositeMath::num_frames(static_cast<std::size_t>(count));
-         ++frame) {
-      given.push_back(frames.select(0, static_cast<std::int64_t>(lane)).select(0, frame));
-    }
-    SignalMap& signals = outputs.requests()[handle];
-    signals.assign(Names::kLatents, {results.slice(0, first, count)});
-    signals.assign(Names::kFrame, std::move(given));
-    outputs.push_row_handle(handle);
-    first += count;
-  }
-  const DeviceView changes = changes_.view(Dtype::kF32, {num_lanes});
-  Job& job = inputs.captured ? captured_jobs_.emplace_back() : jobs_[++num_steps_ % jobs_.size()];
-  // Without its second branch a guided request would get what an unguided one gets.
-  job = {.latents = latents.data<float>(),
-         .counts = context.staged(Names::kCounts).data<std::int32_t>(),
-         .factors = context.staged(Names::kFactors).data<float>(),
-         .results = results.device_view().data<float>(),
-         .frames = frames.device_view().data<float>(),
-         .changes = changes.data<float>(),
-         .num_lanes = num_lanes,
-         .is_guided = inputs.step->segments.size() > inputs.handles.size()};
-  enqueue_host_function(context.stream(), "denoise", run, &job);
-  outputs.add_rows(Names::kChange, changes);
-}
-
-void Denoiser::run(void* data) {
-  const Job& job = *static_cast<const Job*>(data);
-  std::int64_t first = 0;
-  for (std::int64_t lane = 0; lane < job.num_lanes; ++lane) {
-    std::vector<float> row(job.latents + first, job.latents + first + job.counts[lane]);
-    const float guidance = job.is_guided ? job.factors[2 * lane + 1] : 1.0F;
-    job.changes[lane] = CompositeMath::denoise(row, job.factors[2 * lane], guidance);
-    std::ranges::copy(row, job.results + first);
-    float* frames = job.frames + lane * CompositeMath::kMostFrames * 2;
-    for (int frame = 0; frame < CompositeMath::num_frames(row.size()); ++frame) {
-      frames[2 * frame] = row.front();
-      frames[2 * frame + 1] = static_cast<float>(frame);
-    }
-    first += job.counts[lane];
-  }
-}
-
-void Denoiser::postprocess(const RequestView& request, SignalMap& outputs,
-                           const NodeInputs& inputs) {
-  script_.on_hook("denoiser.postprocess", request.info().seed);
-  const std::array<std::int32_t, 2> label{static_cast<std::int32_t>(inputs.input_seq_len),
-                                          request.loop_count(Names::kDenoising)};
-  outputs.assign(Names::kLabel, {Tensor::copy_of(std::span<const std::int32_t>(label))});
-}
-
-std::vector<LoopId> Denoiser::check_stop(const RequestView& request, const HostRows& rows) const {
-  script_.on_hook("denoiser.check_stop", request.info().seed);
-  const std::int64_t row = rows.row_of(request.info().handle);
-  const float change = rows.find(Names::kChange).span<const float>()[static_cast<std::size_t>(row)];
-  return change < CompositeMath::kSmallChange ? std::vector{Names::kDenoising}
-                                              : std::vector<LoopId>{};
-}
-
-std::vector<CudaGraphConfig> Denoiser::get_cuda_graph_configs(Device& /*device*/, int) const {
-  std::vector<CudaGraphConfig> configs;
-  for (const float guidance : {1.0F, 2.0F}) {
-    BatchedGraphConfig config;
-    config.capture_walk = Names::kDenoise;
-    config.key = key_of(guidance);
-    config.batch_sizes = {1, 2, 4};
-    config.row = make_row(zeros({kCapturedLatents}), zeros({1}));
-    configs.emplace_back(std::move(config));
-  }
-  return configs;
-}
 
 Encoder::Encoder(Device& device, StreamRef stream, CompositeScript& script)
     : script_(script),
@@ -311,8 +126,32 @@ std::unique_ptr<NodeInputs> Encoder::prepare_inputs(const PrepareContext& contex
   return row;
 }
 
-bool Encoder::declare_step(const BatchColumns& /*batch*/, SubmoduleStep& step) const {
+/// The size of the chunks of a batch.
+CgKey Encoder::cg_key_info(const BatchColumns& batch) const {
+  if (!script_.keys_by_chunk) {
+    return {};
+  }
+  if (batch.handles.front().is_padding()) {
+    return batch.slot_lease->bucket.key;
+  }
+  const auto size_of_lane = [&](std::size_t lane) {
+    return batch.metadata[lane].stream_chunk(Names::kFrame)->num_items;
+  };
+  for (std::size_t lane = 1; lane < batch.handles.size(); ++lane) {
+    if (!batch.handles[lane].is_padding() && size_of_lane(lane) != size_of_lane(0)) {
+      return CgKey::no_bucket();
+    }
+  }
+  return CgKey::interned(static_cast<std::uint16_t>(size_of_lane(0)));
+}
+
+bool Encoder::declare_step(const BatchColumns& batch, SubmoduleStep& step) const {
   step.declare<AttentionStep>(ResourceKey{0});
+  step.cg_key_info = cg_key_info(batch);
+  if (script_.keys_by_chunk && !batch.handles.front().is_padding()) {
+    EXPECT_TRUE(step.cg_key_info.has_bucket()) << "chunks of two sizes in one step";
+    script_.note("chunks of " + std::to_string(step.cg_key_info.number()));
+  }
   return true;
 }
 
@@ -374,6 +213,22 @@ void Encoder::run(void* data) {
 }
 
 std::vector<CudaGraphConfig> Encoder::get_cuda_graph_configs(Device& /*device*/, int) const {
+  if (script_.keys_by_chunk) {
+    std::vector<CudaGraphConfig> configs;
+    for (const std::uint16_t num_items : {1, 2}) {
+      BatchedGraphConfig config;
+      config.capture_walk = Names::kEncode;
+      config.replay_walks = {Names::kEncodeRest};
+      config.key = CgKey::interned(num_items);
+      config.batch_sizes = {1, 2, kMaxLanes};
+      auto row = std::make_unique<NodeInputs>();
+      row->input_seq_len = num_items;
+      row->tensor_inputs.emplace_back(kRow, zeros({num_items, 2}));
+      config.row = std::move(row);
+      configs.emplace_back(std::move(config));
+    }
+    return configs;
+  }
   PackedGraphConfig config;
   config.capture_walk = Names::kEncode;
   config.batch_sizes = {1, kMaxLanes};
@@ -400,18 +255,44 @@ std::vector<walk::Walk> encoder_walks(walk::Node encoder, EncoderLoops loops) {
           {"encode_rest", walk::Loop{.name = "the_rest", .sections = {encoder}}}};
 }
 
+NodeResources denoiser_resources(Device& device, const CompositeScript& script) {
+  constexpr std::int32_t kRows = 8;
+  constexpr std::int32_t kBranches = 2;
+  NodeResources resources;
+  resources.add("history", std::make_unique<KvCache>(
+                               resources.next_key(), device,
+                               KvCacheConfig{.num_layers = 1,
+                                             .num_kv_heads = 1,
+                                             .head_dim = 4,
+                                             .page_size = 4,
+                                             .num_pages = script.num_pages,
+                                             .num_rows = kRows,
+                                             .max_length = 16,
+                                             .dtype = Dtype::kF32,
+                                             .num_labels = kBranches,
+                                             .num_host_pages = script.num_host_pages,
+                                             .retention = {.max_tokens = CompositeMath::kWindow}}));
+  resources.add("momentum", std::make_unique<SlotState>(resources.next_key(), device,
+                                                        SlotStateConfig{.num_rows = kRows,
+                                                                        .num_labels = kBranches,
+                                                                        .dtype = Dtype::kF32,
+                                                                        .shape = {2}}));
+  return resources;
+}
+
 }  // namespace
 
 CompositeModel make_composite_model(Device& device, CompositeScript& script, EncoderLoops loops) {
   walk::Names names;
-  for (const char* name :
-       {"latents", "condition", "frame", "embedding", "label", "change", "carry"}) {
+  for (const char* name : {"latents", "condition", "frame", "embedding", "label", "change", "carry",
+                           "counts", "factors", "starts", "trace"}) {
     names.signals.intern(name);
   }
   const walk::Node denoiser{.name = "denoiser",
                             .inputs = {"latents", "condition"},
                             .outputs = {{.signal = "latents", .next_node = "denoiser"},
                                         {.signal = "label", .next_node = walk::kEmitToClient},
+                                        {.signal = "trace", .next_node = walk::kEmitToClient},
                                         {.signal = "frame",
                                          .next_node = "encoder",
                                          .is_streaming = true,
@@ -446,8 +327,10 @@ CompositeModel make_composite_model(Device& device, CompositeScript& script, Enc
       std::move(names));
   const EngineConfig config{.staging_bytes = 4096, .stream = model.stream->ref()};
   model.engines.push_back(std::make_unique<Engine>(
-      device, std::make_unique<Denoiser>(device, model.stream->ref(), script), NodeResources(),
-      config));
+      device,
+      script.make_denoiser ? script.make_denoiser(device, model.stream->ref(), script)
+                           : std::make_unique<Denoiser>(device, model.stream->ref(), script),
+      denoiser_resources(device, script), config));
   NodeResources gate;
   gate.add("gate", std::make_unique<Gate>(gate.next_key(), script));
   model.engines.push_back(std::make_unique<Engine>(

@@ -6,6 +6,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <random>
 
 namespace rigel {
@@ -81,6 +82,22 @@ class CompositeTest : public ::testing::Test, protected CompositeListener {
   int num_values = 0;
 };
 
+TEST_F(CompositeTest, LanesThatRanAheadOfTheirLoopsEndAreCounted) {
+  make(testing::EncoderLoops::kOne);
+  std::int64_t num_needed = 0;
+  for (const CompositeRequest& request : testing::requests_of_every_kind()) {
+    open(request);
+    while (turn()) {
+    }
+    num_needed += testing::expect(request).num_iterations;
+  }
+  const NodeCounts counts = composite->counts();
+  EXPECT_EQ(counts.num_wasted_rows,
+            static_cast<std::int64_t>(script.count("denoise")) - num_needed);
+  EXPECT_GT(counts.num_wasted_rows, 0);
+  EXPECT_GT(counts.speculative_rows[static_cast<std::size_t>(SpeculativeRow::kContinuing)], 0);
+}
+
 class CompositeRests : public CompositeTest,
                        public ::testing::WithParamInterface<testing::EncoderLoops> {};
 
@@ -113,6 +130,26 @@ TEST_P(CompositeRests, T_GR_13_nothing_is_held_for_requests_that_ended_or_left) 
   EXPECT_EQ(num_ended + num_left, static_cast<int>(num_opened));
   EXPECT_GT(num_ended, 50);
   EXPECT_GT(num_left, 20);
+}
+
+/// A chunk of one item comes while steps ahead take one chunk of two after the other from a backlog.
+TEST_F(CompositeTest, T_WK_9_a_chain_yields_to_a_chunk_of_another_capture_group) {
+  script.keys_by_chunk = true;
+  script.ends_encoding = [](std::int64_t start) { return start == 2; };
+  make(testing::EncoderLoops::kTwo);
+  open({.seed = 1, .latents = {1e9F, 2.0F, 3.0F, 4.0F, 5.0F}, .condition = 1.0F});
+  for (int turns = 0; turns < 16; ++turns) {
+    turn();
+  }
+  open({.seed = 2, .latents = {1.0F, -2.0F, 0.5F, 3.0F}, .condition = 0.5F});
+  while (turn()) {
+  }
+  EXPECT_EQ(num_ended, 2);
+  const std::vector<std::string> events = script.events();
+  const auto single = std::ranges::find(events, "chunks of 1");
+  ASSERT_NE(single, events.end());
+  EXPECT_GE(std::count(single, events.end(), "chunks of 2"), 3)
+      << "it waited until the backlog was gone";
 }
 
 INSTANTIATE_TEST_SUITE_P(Loops, CompositeRests,

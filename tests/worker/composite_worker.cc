@@ -1,5 +1,7 @@
 #include "tests/worker/composite_worker.h"
 
+#include <algorithm>
+#include <array>
 #include <utility>
 
 namespace rigel::testing {
@@ -45,16 +47,49 @@ std::shared_ptr<OutputListener> collect_answer(std::future<CompositeAnswer>& ans
   return collector;
 }
 
+namespace {
+
+/// What a branch of the denoiser keeps.
+struct ExpectedBranch {
+  std::vector<float> history;
+  std::array<float, 2> momentum{};
+
+  float take_in(float value) {
+    history.push_back(value);
+    CompositeMath::move(momentum.data(), value);
+    const std::int64_t start =
+        std::max<std::int64_t>(0, std::ssize(history) - CompositeMath::kWindow);
+    return CompositeMath::trace(history.data() + start, std::ssize(history) - start, start,
+                                momentum.data());
+  }
+};
+
+}  // namespace
+
 CompositeExpectation expect(const CompositeRequest& request) {
   CompositeExpectation expected;
   std::vector<float> latents = request.latents;
   std::vector<std::vector<float>> frames;
+  ExpectedBranch with_condition;
+  ExpectedBranch without;
   bool stops = false;
   while (!stops && expected.num_iterations < CompositeMath::kMaxIterations) {
-    stops = CompositeMath::denoise(latents, request.condition, request.guidance) <
-            CompositeMath::kSmallChange;
-    expected.values["label"].push_back(
-        {static_cast<float>(latents.size()), static_cast<float>(expected.num_iterations)});
+    const auto iteration = static_cast<float>(expected.num_iterations);
+    const bool is_guided =
+        request.guidance != 1.0F && expected.num_iterations >= CompositeMath::kGuidedFrom;
+    if (is_guided && expected.num_iterations == CompositeMath::kGuidedFrom) {
+      without = with_condition;
+    }
+    float trace = with_condition.take_in(latents.front());
+    if (is_guided) {
+      trace += without.take_in(0.5F * latents.front());
+    }
+    expected.values["trace"].push_back({trace});
+    stops =
+        CompositeMath::denoise(latents, request.condition, is_guided ? request.guidance : 1.0F) <
+        CompositeMath::kSmallChange;
+    const auto length = static_cast<float>(latents.size());
+    expected.values["label"].push_back({length, iteration, iteration + 1, length});
     for (int frame = 0; frame < CompositeMath::num_frames(latents.size()); ++frame) {
       frames.push_back({latents.front(), static_cast<float>(frame)});
     }
@@ -98,6 +133,11 @@ void CompositeWorkerTest::SetUp() {
 void CompositeWorkerTest::stop() {
   if (worker != nullptr) {
     worker->stop();
+    if (worker->healthy()) {  // from here on its engines are ours
+      EXPECT_EQ(history->arena().num_free() + history->arena().num_retiring(),
+                history->arena().capacity());
+      EXPECT_EQ(denoiser->request_states().size(), 0U);
+    }
   }
   dispatcher.reset();
   worker.reset();
@@ -110,6 +150,8 @@ void CompositeWorkerTest::start(bool one_step_ahead, std::int32_t num_rows) {
   device = Device::open(options);
   CompositeModel model = make_composite_model(*device, script, loops);
   on_model(model);
+  history = &model.engines.front()->resources().get<KvCache>("history");
+  denoiser = &model.engines.front()->submodule();
   dispatcher = std::make_unique<Dispatcher>(nullptr, [](RequestId, std::int32_t) {});
   worker = std::make_unique<Worker>(
       std::move(model),

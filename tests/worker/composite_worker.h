@@ -59,6 +59,8 @@ class CompositeWorkerTest : public ::testing::Test {
   std::unique_ptr<Device> device;
   std::unique_ptr<Dispatcher> dispatcher;
   std::unique_ptr<Worker> worker;
+  const KvCache* history = nullptr;
+  NodeSubmodule* denoiser = nullptr;
 };
 
 }  // namespace rigel::testing

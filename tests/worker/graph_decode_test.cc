@@ -15,6 +15,7 @@
 #include <deque>
 #include <memory>
 #include <numeric>
+#include <utility>
 #include <vector>
 
 namespace rigel {
@@ -30,6 +31,8 @@ constexpr std::int32_t kLargestBatch = 4;  // the detector makes the rest take a
 constexpr std::int32_t kLargestBatch = kMaxLanes;
 #endif
 constexpr std::int32_t kNumSteps = 20;  // over the edge of a page
+/// 3 layers, K and V, 2 kv heads, 16 tokens, 16 elements of 4 bytes.
+constexpr std::int64_t kDecodePageBytes = 3 * 2 * 2 * 16 * 16 * 4;
 
 /// A token, and the bits of its log-probability where one was asked for.
 using Sampled = std::pair<std::int32_t, std::uint32_t>;
@@ -44,6 +47,8 @@ struct DecodeCase {
   bool poisons = false;   // NaN in every buffer between steps
   bool preplans = false;  // each step is planned while the device has the one before
   std::int32_t max_length = 128;
+  std::int32_t num_turns = 1;  // a launch may have
+  std::int32_t num_pages = 0;  // of the cache; 0: enough
 };
 
 const ModelFiles& files() {
@@ -66,8 +71,9 @@ class Decoder {
          .max_length = what.max_length,
          .max_lanes = kMaxLanes,
          .max_tokens = 64,
-         .kv_cache_bytes = 8 << 20,
+         .kv_cache_bytes = what.num_pages == 0 ? 8 << 20 : what.num_pages * kDecodePageBytes,
          .capture = what.capture_sizes.empty() ? CaptureMode::kNever : CaptureMode::kAtLoad,
+         .steps_per_launch = what.num_turns,
          .decode_batch_sizes = what.capture_sizes},
         nullptr);
     for (std::int32_t row = 0; row < what.num_requests; ++row) {
@@ -81,21 +87,26 @@ class Decoder {
     Texts texts(infos_.size());
     prefill();
     append(engine().complete(), texts);
-    for (std::int32_t step = 1; step < kNumSteps; ++step) {
+    for (std::int32_t step = 1; step < kNumSteps; step += engine().completed_turns()) {
       if (what_.poisons) {
         testing::poison_workspaces(engine());
       }
-      decode(step);
+      decode(step, std::min(what_.num_turns, kNumSteps - step));
       if (what_.preplans && step + 1 < kNumSteps) {
         fill_batch(next_, step + 1);
         EXPECT_TRUE(engine().preplan(next_));
       }
       append(engine().complete(), texts);
+      for (std::int32_t turn = 1; turn < engine().completed_turns(); ++turn) {
+        append(engine().rows_of_turn(turn), texts);
+      }
+      ++num_launches_;
     }
     return texts;
   }
-  void decode(std::int32_t step) {
+  void decode(std::int32_t step, std::int32_t num_turns = 1) {
     fill_batch(batch_, step);
+    batch_.num_turns = num_turns;
     ASSERT_TRUE(engine().launch(batch_).ok());
   }
   void fill_batch(ExecutingBatch& batch, std::int32_t step) {
@@ -136,6 +147,8 @@ class Decoder {
     }
     return bytes;
   }
+  [[nodiscard]] int num_launches() const { return num_launches_; }
+  [[nodiscard]] KvCache& kv_cache() { return *model_.kv_cache; }
   [[nodiscard]] std::int32_t num_pages() const { return model_.kv_cache->config().num_pages; }
   [[nodiscard]] std::int64_t free_device_bytes() const { return device_->free_memory_bytes(); }
 
@@ -174,6 +187,7 @@ class Decoder {
   std::deque<RequestInfo> infos_;
   ExecutingBatch batch_;
   ExecutingBatch next_;
+  int num_launches_ = 0;  // of decode steps, by run()
 };
 
 class GraphDecode : public ::testing::Test {
@@ -253,6 +267,106 @@ TEST_F(GraphDecode, T_CG_5_plans_made_ahead_give_the_bits_of_the_eager_step) {
   }
 }
 
+TEST_F(GraphDecode, T_CG_3_several_turns_a_launch_give_the_bits_of_as_many_eager_steps) {
+  for (const std::int32_t num_turns : {2, 5, 16}) {
+    DecodeCase what{.capture_sizes = {4, 8},
+                    .num_requests = 5,
+                    .with_logprobs = num_turns != 2,
+                    .with_penalties = true,
+                    .poisons = num_turns == 5,
+                    .num_turns = num_turns};
+    Decoder turning(what);
+    const Texts texts = turning.run();
+    what.num_turns = 1;
+    EXPECT_EQ(texts, eager(what)) << num_turns << " turns";
+    EXPECT_THAT(turning.engine().graph_misses().all(), IsEmpty());
+    EXPECT_THAT(turning.engine().captures()->runner().failures(), IsEmpty());
+    EXPECT_LT(turning.num_launches(), kNumSteps - 1);
+  }
+}
+
+TEST_F(GraphDecode, T_CG_12_turns_of_nodes_in_any_order_give_the_same) {
+  for (const DeviceOrder order : {DeviceOrder::kDescending, DeviceOrder::kRandom}) {
+    expect_same({.capture_sizes = {4}, .order = order, .num_requests = 3, .num_turns = 4});
+  }
+}
+
+TEST_F(GraphDecode, T_CG_3_a_launch_ends_with_the_turn_that_the_host_must_see) {
+  Decoder decoder({.capture_sizes = {4}, .num_requests = 3, .num_turns = 8});
+  const auto set_limits = [&](std::size_t request, std::int32_t max_tokens) {
+    RequestInfo& info = decoder.info(request);
+    decoder.engine().remove_request(info.handle);
+    ++info.handle.generation;
+    info.max_tokens = max_tokens;
+    info.sampling.min_tokens = 0;
+    info.sampling.stop_token_ids = {};
+    decoder.engine().add_request(info);
+  };
+  set_limits(0, 100);
+  set_limits(1, 6);
+  set_limits(2, 100);
+  decoder.prefill();
+  std::ignore = decoder.engine().complete();
+  decoder.decode(1);  // brings nothing new to the stop table
+  std::ignore = decoder.engine().complete();
+  decoder.decode(2, 8);
+  EXPECT_EQ(decoder.engine().launched_turns(), 8);
+  ExecutingBatch behind;
+  decoder.fill_batch(behind, 3);
+  EXPECT_FALSE(decoder.engine().preplan(behind));
+  EXPECT_THROW(std::ignore = decoder.engine().launch(behind), CheckError);
+  const HostRows first = decoder.engine().complete();
+  EXPECT_EQ(decoder.engine().completed_turns(), 4) << "the sixth token is the request's last";
+  InputMetadata metadata;
+  const std::vector<RequestView> views{
+      {decoder.info(0), metadata}, {decoder.info(1), metadata}, {decoder.info(2), metadata}};
+  EXPECT_THAT(decoder.engine().check_stop(views, first), IsEmpty());
+  EXPECT_THAT(decoder.engine().check_stop(views, decoder.engine().rows_of_turn(2)), IsEmpty());
+  const auto stops = decoder.engine().check_stop(views, decoder.engine().rows_of_turn(3));
+  ASSERT_EQ(stops.size(), 1u);
+  EXPECT_EQ(stops[0].handle, decoder.info(1).handle);
+  EXPECT_THROW(std::ignore = decoder.engine().rows_of_turn(4), CheckError);
+  // The cache holds the prompt and what was drawn but the last token, as behind six steps.
+  EXPECT_EQ(decoder.kv_cache().stored_length(decoder.info(0).handle), 1 + 5);
+}
+
+TEST_F(GraphDecode, T_KV_5_a_launch_has_as_many_turns_as_there_are_pages_for) {
+  // A page of padding's, and two for two requests, which begin with one and two tokens.
+  Decoder decoder(
+      {.capture_sizes = {2}, .num_requests = 2, .max_length = 32, .num_turns = 16, .num_pages = 3});
+  for (std::size_t request = 0; request < 2; ++request) {
+    RequestInfo& info = decoder.info(request);
+    decoder.engine().remove_request(info.handle);
+    ++info.handle.generation;
+    info.sampling.min_tokens = 0;
+    info.sampling.stop_token_ids = {};
+    decoder.engine().add_request(info);
+  }
+  decoder.prefill();
+  std::ignore = decoder.engine().complete();
+  decoder.decode(1, 16);
+  std::ignore = decoder.engine().complete();
+  EXPECT_EQ(decoder.engine().completed_turns(), 14) << "until the longer one's page is full";
+  decoder.kv_cache().assert_pages_conserved();
+}
+
+TEST_F(GraphDecode, B_57_a_request_that_goes_while_its_turns_run_leaves_the_others_theirs) {
+  Decoder decoder({.capture_sizes = {4}, .num_requests = 3, .num_turns = 6});
+  decoder.prefill();
+  std::ignore = decoder.engine().complete();
+  decoder.decode(1, 6);
+  decoder.engine().remove_request(decoder.info(1).handle);
+  std::ignore = decoder.engine().complete();
+  EXPECT_EQ(decoder.engine().completed_turns(), 6);
+  EXPECT_EQ(decoder.kv_cache().stored_length(decoder.info(0).handle), 1 + 6);
+  EXPECT_EQ(decoder.kv_cache().stored_length(decoder.info(2).handle), 3 + 6);
+  RequestInfo& info = decoder.info(1);
+  ++info.handle.generation;
+  decoder.engine().add_request(info);
+  EXPECT_EQ(decoder.kv_cache().stored_length(info.handle), 0);
+  decoder.kv_cache().assert_pages_conserved();
+}
+
 /// What the device says of each lane is what the host's own rule says.
 TEST_F(GraphDecode, T_HR_1_the_device_tests_every_lane_of_captured_and_eager_steps) {
   for (const std::vector<std::int32_t>& sizes :
@@ -317,18 +431,21 @@ TEST_F(GraphDecode, T_CG_8_a_thousand_replays_take_no_memory_of_host_or_device) 
   if (!counts_thread_costs()) {
     GTEST_SKIP() << "under a sanitizer";
   }
-  Decoder decoder({.capture_sizes = {1, 2, 4}, .num_requests = 3, .max_length = 1200});
+  Decoder decoder(
+      {.capture_sizes = {1, 2, 4}, .num_requests = 3, .max_length = 1200, .num_turns = 2});
   decoder.prefill();
   std::ignore = decoder.engine().complete();
   ThreadCosts costs;
+  bool is_warm = false;
   std::int64_t device_bytes = 0;
-  for (std::int32_t step = 1; step < 1040; ++step) {
-    if (step == 40) {
+  for (std::int32_t step = 1; step < 1040; step += decoder.engine().completed_turns()) {
+    if (step >= 40 && !std::exchange(is_warm, true)) {
       costs = thread_costs();
       device_bytes = decoder.free_device_bytes();
     }
-    decoder.decode(step);
+    decoder.decode(step, 1 + step % 2);
     std::ignore = decoder.engine().complete();
+    std::ignore = decoder.engine().rows_of_turn(decoder.engine().completed_turns() - 1);
   }
   EXPECT_EQ((thread_costs() - costs).allocations, 0);
   EXPECT_EQ(decoder.free_device_bytes(), device_bytes);

@@ -1,5 +1,6 @@
 // Steps with prompts among their lanes, of any lengths: packed into a capture they give the bits of the eager step.
 
+#include "engine/piecewise_runners.h"
 #include "model/language_model.h"
 #include "model/language_model_loader.h"
 #include "model/model_files.h"
@@ -32,7 +33,8 @@ constexpr int kNumPartitions = 10;
 #endif
 
 struct PrefillCase {
-  std::vector<std::int64_t> token_counts = {};  // none: no captured steps
+  std::vector<std::int64_t> token_counts = {};  // of captured steps
+  std::vector<std::int64_t> block_counts = {};  // of captured blocks between attentions
   std::uint32_t seed = 1;                       // of how the prompts are cut
   std::int32_t num_requests = 4;
   DeviceOrder order = DeviceOrder::kAscending;
@@ -67,9 +69,13 @@ class Prefiller {
          .max_lanes = kPrefillRows,
          .max_tokens = kPrefillTokens,
          .kv_cache_bytes = 1 << 20,
-         .capture = what.token_counts.empty() ? CaptureMode::kNever : CaptureMode::kAtLoad,
+         .capture = what.token_counts.empty() && what.block_counts.empty() ? CaptureMode::kNever
+                                                                           : CaptureMode::kAtLoad,
          .decode_batch_sizes = {1, 8},
-         .prefill_token_counts = what.token_counts},
+         .capture_prefill = !what.token_counts.empty(),
+         .prefill_token_counts = what.token_counts,
+         .capture_blocks = !what.block_counts.empty(),
+         .block_token_counts = what.block_counts},
         nullptr);
     for (std::int32_t row = 0; row < what.num_requests; ++row) {
       add_request(row);
@@ -241,6 +247,7 @@ class GraphPrefill : public ::testing::Test {
   }
   static PrefillResult eager(PrefillCase what) {
     what.token_counts = {};
+    what.block_counts = {};
     what.poisons = false;
     what.order = DeviceOrder::kAscending;
     return Prefiller(what).run();
@@ -291,6 +298,54 @@ TEST_F(GraphPrefill, T_CG_12_nodes_in_any_order_that_the_edges_allow_give_the_sa
   for (const DeviceOrder order : {DeviceOrder::kDescending, DeviceOrder::kRandom}) {
     expect_same({.token_counts = {64}, .seed = 6, .num_requests = 6, .order = order});
   }
+}
+
+TEST_F(GraphPrefill, T_CG_3_captured_blocks_between_attentions_give_the_bits_of_the_eager_step) {
+  const std::vector<PrefillCase> cases = {
+      {.block_counts = {16, 64}, .seed = 1, .num_requests = 3, .poisons = true},
+      {.block_counts = {64},
+       .seed = 2,
+       .num_requests = 8,
+       .with_logprobs = true,
+       .with_penalties = true},
+      {.block_counts = {8, 32, 64},
+       .seed = 3,
+       .num_requests = 5,
+       .order = DeviceOrder::kDescending},
+      {.block_counts = {64},
+       .seed = 4,
+       .num_requests = 6,
+       .order = DeviceOrder::kRandom,
+       .poisons = true},
+  };
+  for (const PrefillCase& what : cases) {
+    Prefiller blocks(what);
+    const PrefillResult got = blocks.run();
+    const PrefillResult wanted = eager(what);
+    EXPECT_EQ(got.texts, wanted.texts);
+    EXPECT_TRUE(got.pages == wanted.pages) << "a page differs: padding may have written one";
+    const PiecewiseRunners& regions = blocks.engine().captures()->regions();
+    EXPECT_THAT(regions.runner().failures(), IsEmpty());
+    EXPECT_GT(regions[0].counts().num_replays, 0u);
+    EXPECT_THAT(regions[0].counts().misses, ::testing::Each(0u));
+    EXPECT_THAT(blocks.engine().graph_misses().all(), IsEmpty());
+  }
+}
+
+TEST_F(GraphPrefill, T_CG_1_blocks_serve_the_steps_that_no_packed_capture_can) {
+  Prefiller packed({.token_counts = {16}, .block_counts = {32}, .num_requests = 4});
+  const RegionCounts& counts = packed.engine().captures()->regions()[0].counts();
+  packed.prefill_whole(0);  // one token
+  std::ignore = packed.engine().complete();
+  EXPECT_EQ(counts.num_replays, 0u) << "replayed whole";
+  packed.prefill_whole(1);  // 26 tokens
+  std::ignore = packed.engine().complete();
+  const std::uint64_t num_parts = counts.num_replays;
+  EXPECT_EQ(num_parts, packed.engine().captures()->regions().runner().buckets().size());
+  packed.prefill_whole(2);  // 49 tokens
+  std::ignore = packed.engine().complete();
+  EXPECT_EQ(counts.num_replays, num_parts);
+  EXPECT_EQ(counts.misses[static_cast<std::size_t>(RegionMiss::kNoBucket)], num_parts);
 }
 
 TEST_F(GraphPrefill, T_CG_8_replays_take_no_memory_of_the_device) {

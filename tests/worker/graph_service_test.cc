@@ -136,6 +136,28 @@ TEST_F(GraphService, T_CG_1_prompts_replay_a_packed_capture_that_holds_them) {
   EXPECT_TRUE(buckets(metrics).contains("8/64-tokens"));
 }
 
+TEST_F(GraphService, T_CG_1_prompts_replay_the_blocks_that_are_captured_alone) {
+  WorkerOptions blocks = options();
+  blocks.piecewise_capture_sizes = {64};
+  const auto service = start(blocks);
+  EXPECT_THAT(service->description().capture_failures, IsEmpty());
+  EXPECT_EQ(std::ssize(service->description().block_graphs), files().config.num_layers + 1);
+  for (const GraphManifest& graph : service->description().block_graphs) {
+    EXPECT_GT(graph.num_bytes, 0);
+    for (const LaunchRecord& launch : graph.launches) {
+      EXPECT_TRUE(launch.layer == graph.bucket.key || launch.layer == graph.bucket.key - 1)
+          << "a block lies between two layers' attentions";
+    }
+  }
+  run(*service);
+  const ServiceMetrics metrics = service->metrics();
+  ASSERT_EQ(metrics.graph_regions.size(), 1U) << "no run was missed";
+  EXPECT_EQ(metrics.graph_regions[0].region, "blocks");
+  EXPECT_EQ(metrics.graph_regions[0].outcome, "replayed");
+  EXPECT_GT(metrics.graph_regions[0].count, 0U);
+  EXPECT_THAT(metrics.graph_misses, IsEmpty());
+}
+
 TEST_F(GraphService, T_CG_12_without_captured_steps_nothing_replays_and_nothing_is_missed) {
   WorkerOptions eager = options();
   eager.enforce_eager = true;
@@ -186,6 +208,25 @@ TEST_F(GraphService, T_EN_7_in_turn_the_next_step_is_planned_while_the_device_ha
   EXPECT_EQ(outcomes(options())["promoted"], 0U) << "one step ahead there is nothing to gain";
 }
 
+TEST_F(GraphService, T_CG_1_a_launch_runs_several_decode_steps_where_it_may) {
+  WorkerOptions turning = options();
+  turning.steps_per_launch = 4;
+  const auto service = start(turning);
+  EXPECT_THAT(service->description().capture_failures, IsEmpty());
+  run(*service);
+  run(*service, /*num_logprobs=*/3);
+  const ServiceMetrics metrics = service->metrics();
+  EXPECT_THAT(metrics.graph_misses, IsEmpty());
+  EXPECT_EQ(metrics.generation_tokens, 2U * 8U * 40U);
+  for (const std::uint64_t wasted : metrics.wasted_row_steps) {
+    EXPECT_EQ(wasted, 0U);
+  }
+  // 39 tokens behind the prompts': nine launches of four steps and one that ends early, and a few around the prompts.
+  const Histogram& launches = metrics.steps_per_launch;
+  EXPECT_GT(launches.counts[2], 10U) << "of three or four steps";
+  EXPECT_LT(launches.count, 40U);
+}
+
 TEST_F(GraphService, T_CG_1_options_that_cannot_be_are_refused_by_name) {
   const auto error_of = [](const auto& change) -> std::string {
     WorkerOptions wrong = options();
@@ -199,6 +240,13 @@ TEST_F(GraphService, T_CG_1_options_that_cannot_be_are_refused_by_name) {
   };
   EXPECT_THAT(error_of([](WorkerOptions& wrong) { wrong.capture = "never"; }),
               HasSubstr("capture 'never' must be eager or lazy"));
+  EXPECT_THAT(error_of([](WorkerOptions& wrong) { wrong.steps_per_launch = 17; }),
+              HasSubstr("steps_per_launch must be between 1 and 16, got 17"));
+  EXPECT_THAT(error_of([](WorkerOptions& wrong) {
+                wrong.steps_per_launch = 2;
+                wrong.enforce_eager = true;
+              }),
+              HasSubstr("steps_per_launch above 1 needs captured steps"));
   EXPECT_THAT(error_of([](WorkerOptions& wrong) { wrong.graph_slots = 1; }),
               HasSubstr("graph_slots must be between 2 and 4, got 1"));
   EXPECT_THAT(error_of([](WorkerOptions& wrong) {
@@ -211,6 +259,10 @@ TEST_F(GraphService, T_CG_1_options_that_cannot_be_are_refused_by_name) {
                 wrong.prefill_capture_sizes = {64, 0};
               }),
               HasSubstr("prefill_capture_sizes must be between 65 and "));
+  EXPECT_THAT(error_of([](WorkerOptions& wrong) {
+                wrong.piecewise_capture_sizes = {64, 0};
+              }),
+              HasSubstr("piecewise_capture_sizes must be between 65 and "));
 }
 
 }  // namespace

@@ -22,10 +22,10 @@ using testing::MixedAnswer;
 using testing::MixedRequest;
 
 #if defined(__SANITIZE_THREAD__)
-constexpr int kDefaultMixes = 12;
+constexpr int kDefaultMixes = 6;
 constexpr int kShortRequests = 500;
 #elif defined(__SANITIZE_ADDRESS__)
-constexpr int kDefaultMixes = 20;
+constexpr int kDefaultMixes = 12;
 constexpr int kShortRequests = 1'000;
 #else
 constexpr int kDefaultMixes = 100;
@@ -71,7 +71,10 @@ constexpr OptionSet kOptionSets[] = {
     {"no captured steps", Cancels::kObey,
      [](WorkerOptions& options) { options.enforce_eager = true; }},
     {"captured while serving", Cancels::kObey,
-     [](WorkerOptions& options) { options.capture = "lazy"; }},
+     [](WorkerOptions& options) {
+       options.capture = "lazy";
+       options.piecewise_capture_sizes = {64};
+     }},
     {"captured steps with padding, three slots", Cancels::kObey,
      [](WorkerOptions& options) {
        options.capture_sizes = {5, 16};
@@ -81,9 +84,24 @@ constexpr OptionSet kOptionSets[] = {
      [](WorkerOptions& options) {
        options.capture_sizes = {1, 3};
      }},
+    {"four steps a launch", Cancels::kObey,
+     [](WorkerOptions& options) { options.steps_per_launch = 4; }},
+    {"sixteen steps a launch, in turn, captured while serving, offloaded to the host",
+     Cancels::kObey,
+     [](WorkerOptions& options) {
+       options.steps_per_launch = 16;
+       options.async_scheduling = false;
+       options.capture = "lazy";
+       options.kv_cache_memory_bytes = 18 * kPageBytes;
+       options.swap_space_bytes = 64 * kPageBytes;
+     }},
     {"prompts packed into captured steps", Cancels::kObey,
      [](WorkerOptions& options) {
        options.prefill_capture_sizes = {8, 64, 512};
+     }},
+    {"prompts by captured blocks between attentions", Cancels::kObey,
+     [](WorkerOptions& options) {
+       options.piecewise_capture_sizes = {8, 64, 512};
      }},
     {"prompts packed, few pages, offloaded to the host", Cancels::kObey,
      [](WorkerOptions& options) {

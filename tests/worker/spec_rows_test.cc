@@ -101,6 +101,16 @@ TEST(DeferredRowInputs, T_SR_3_assigned_rows_keep_their_place_and_fresh_ones_go_
   EXPECT_THAT(order(rows), ElementsAre(0, 7, 4, 2)) << "erased and assigned: at the end";
 }
 
+TEST(DeferredRowInputs, T_SR_3_a_row_that_is_filled_in_place_is_assigned) {
+  DeferredRowInputs rows(std::vector{handle(1)}, std::vector{kText});
+  EXPECT_TRUE(rows.assign(handle(1)).empty());
+  rows.assign(handle(2))[kState];
+  rows.set_signals(std::vector{kText, kState});
+  EXPECT_TRUE(names(rows, handle(1)).empty());
+  EXPECT_THAT(names(rows, handle(2)), ElementsAre(kState));
+  EXPECT_THAT(order(rows), ElementsAre(1, 2));
+}
+
 TEST(DeferredRowInputs, T_SR_4_an_erased_row_is_gone) {
   DeferredRowInputs rows(handles(3), std::vector{kText});
   rows.assign(handle(2), with_token(1));
@@ -169,14 +179,15 @@ TEST(DeferredRowInputs, T_SR_9_a_thousand_rows_need_no_memory_once_warm) {
     rows.set_signals(signals);
     rows.erase(handle(500));
     static_cast<void>(rows.row_mut(handle(3)));
+    rows.assign(handle(1000))[kState];
   };
   use();
   use();
   const std::int64_t before = thread_costs().allocations;
   use();
   EXPECT_EQ(thread_costs().allocations - before, 0);
-  EXPECT_EQ(rows.size(), 999U);
-  EXPECT_EQ(rows.num_built(), 1U);
+  EXPECT_EQ(rows.size(), 1000U);
+  EXPECT_EQ(rows.num_built(), 2U);
 }
 
 class LoopCounterSnapshots : public ::testing::Test {

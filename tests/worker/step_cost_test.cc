@@ -10,6 +10,7 @@
 #include <memory>
 #include <mutex>
 #include <thread>
+#include <utility>
 #include <vector>
 
 namespace rigel {
@@ -53,7 +54,8 @@ TEST(SyscallCount, CountsSystemCallsWhileItLives) {
   EXPECT_EQ(spent.sleeps, 1);
 }
 
-class SteadySteps : public ::testing::TestWithParam<int> {};
+/// Rows, and steps a launch.
+class SteadySteps : public ::testing::TestWithParam<std::pair<int, int>> {};
 
 TEST_P(SteadySteps, AllocateNothingLockNothingAndCallNoKernel) {
   if (!Device::available() || Device::open({})->is_cuda()) {
@@ -62,8 +64,11 @@ TEST_P(SteadySteps, AllocateNothingLockNothingAndCallNoKernel) {
   if (!counts_thread_costs()) {
     GTEST_SKIP() << "under a sanitizer";
   }
-  const StepCost cost =
-      measure_step({.num_rows = GetParam(), .context = 100, .num_timed = 20, .num_counted = 1000});
+  const StepCost cost = measure_step({.num_rows = GetParam().first,
+                                      .context = 100,
+                                      .num_timed = 20,
+                                      .num_counted = 1000,
+                                      .steps_per_launch = GetParam().second});
   EXPECT_EQ(cost.device, "null");
   EXPECT_EQ(cost.costs.allocations, 0);
   EXPECT_EQ(cost.costs.locks, 0);
@@ -97,7 +102,9 @@ TEST(StepBench, InTurnTheDeviceWaitsForTheHost) {
   EXPECT_EQ(ahead.idle_us, 0.0);
 }
 
-INSTANTIATE_TEST_SUITE_P(Rows, SteadySteps, ::testing::Values(1, 7, 64));
+INSTANTIATE_TEST_SUITE_P(Rows, SteadySteps,
+                         ::testing::Values(std::pair(1, 1), std::pair(7, 1), std::pair(64, 1),
+                                           std::pair(7, 4)));
 
 }  // namespace
 }  // namespace rigel
