@@ -56,7 +56,6 @@ void refuse_option(CLI::App& app, const std::string& name, const std::string& ha
 /// vLLM's options of an engine that this build has no counterpart for. Those that switch something off are true statements.
 void add_future_options(CLI::App& app) {
   app.add_flag("--no-early-speculation")->description("always so in this build")->group("Engine");
-  refuse_option(app, "--steps-per-launch", "1");
   // Whoever is ready runs in the step that comes next, or takes turns.
   refuse_option(app, "--max-consecutive-steps", "1");
   refuse_option(app, "--yield-hold-ms", "0");
@@ -143,6 +142,12 @@ void add_engine_options(CLI::App& app, CommandLine& line) {
                "without async scheduling: plan the next step while the device has this one; "
                "default on")
       ->group("Engine");
+  app.add_option("--steps-per-launch", worker.steps_per_launch,
+                 "decode steps that one launch of a captured step may run; above 1 they wait for "
+                 "each other as without async scheduling, and answers come in bursts")
+      ->check(CLI::Range(1, 16))
+      ->capture_default_str()
+      ->group("Engine");
   app.add_flag("--programmatic-launches,!--no-programmatic-launches", worker.programmatic_launches,
                "cuda: small kernels start while the one before them ends; default on")
       ->group("Engine");
@@ -165,6 +170,13 @@ void add_engine_options(CLI::App& app, CommandLine& line) {
   app.add_option("--prefill-capture-sizes", worker.prefill_capture_sizes,
                  "tokens of the captured steps with prompts, ascending, with commas between; 0: "
                  "none; default 64 to 2048 on CUDA, none on the CPU")
+      ->delimiter(',')
+      ->allow_extra_args(false)
+      ->check(CLI::NonNegativeNumber)
+      ->group("Engine");
+  app.add_option("--piecewise-capture-sizes", worker.piecewise_capture_sizes,
+                 "tokens of the captured blocks between attentions, for steps with prompts that no "
+                 "captured step serves; given like --prefill-capture-sizes")
       ->delimiter(',')
       ->allow_extra_args(false)
       ->check(CLI::NonNegativeNumber)
@@ -313,6 +325,9 @@ void add_bench_step(CLI::App& bench, CommandLine& line) {
   step.add_option("--steps", options.num_counted,
                   "whose allocations, locks and system calls are counted")
       ->check(CLI::Range(1, 1 << 20))
+      ->capture_default_str();
+  step.add_option("--steps-per-launch", options.steps_per_launch, "steps that one launch may run")
+      ->check(CLI::Range(1, 16))
       ->capture_default_str();
   step.add_flag("--async-scheduling,!--no-async-scheduling", options.async_scheduling,
                 "launch a step before the one in front of it has been read; default on");

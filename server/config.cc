@@ -99,13 +99,31 @@ const char* environment(const char* name) {
 
 std::span<const std::string_view> device_text_names() {
   // As they are launched: what has a native variant beside its device text, and the matrix product.
-  static constexpr std::string_view kNames[] = {
-      "add",           "add_rms_norm",  "add_to_residual",  "apply_penalties",
-      "argmax",        "attend_decode", "attend_prefill",   "copy_pages",
-      "embed",         "gate",          "gather_rows",      "gemm",
-      "head_rms_norm", "log_probs",     "materialize_rows", "publish_tokens",
-      "rms_norm",      "rotary",        "rotary_angles",    "rotary_append_kv",
-      "sample",        "select_tokens", "splice_rows",      "stop_copy"};
+  static constexpr std::string_view kNames[] = {"add",
+                                                "add_rms_norm",
+                                                "add_to_residual",
+                                                "apply_penalties",
+                                                "argmax",
+                                                "attend_decode",
+                                                "attend_prefill",
+                                                "copy_pages",
+                                                "embed",
+                                                "end_turn",
+                                                "gate",
+                                                "gather_rows",
+                                                "gemm",
+                                                "head_rms_norm",
+                                                "log_probs",
+                                                "materialize_rows",
+                                                "publish_tokens",
+                                                "rms_norm",
+                                                "rotary",
+                                                "rotary_angles",
+                                                "rotary_append_kv",
+                                                "sample",
+                                                "select_tokens",
+                                                "splice_rows",
+                                                "stop_copy"};
   return kNames;
 }
 

@@ -1,7 +1,5 @@
 #include "server/metrics.h"
 
-#include "model/language_model_names.h"
-
 #include <fmt/core.h>
 
 #include <iterator>
@@ -118,25 +116,34 @@ void write_counters(Exposition& out, const ServiceMetrics& metrics) {
   }
 }
 
-/// This build runs one node, the language model.
 void write_graphs(Exposition& out, const ServiceMetrics& metrics) {
-  const std::string node = fmt::format("node=\"{}\"", LanguageModelNames::kNodeName);
   out.family("rigel:graph_replay_total", "counter", "Steps that replayed a captured one.");
   for (const GraphReplayCount& replays : metrics.graph_replays) {
     out.sample("rigel:graph_replay_total", replays.count,
-               fmt::format("{},walk=\"{}\",bucket=\"{}\"", node, replays.walk, replays.bucket));
+               fmt::format("node=\"{}\",walk=\"{}\",bucket=\"{}\"", escaped(replays.node),
+                           escaped(replays.walk), escaped(replays.bucket)));
   }
   out.family("rigel:graph_miss_total", "counter",
              "Steps of a captured walk that were enqueued launch by launch, by why.");
   for (const GraphMissCount& misses : metrics.graph_misses) {
     out.sample("rigel:graph_miss_total", misses.count,
-               fmt::format("{},walk=\"{}\",reason=\"{}\"", node, misses.walk, misses.reason));
+               fmt::format("node=\"{}\",walk=\"{}\",reason=\"{}\"", escaped(misses.node),
+                           escaped(misses.walk), misses.reason));
+  }
+  out.family(
+      "rigel:graph_region_total", "counter",
+      "Runs of a captured part of the forward in steps that are not captured whole: replayed, "
+      "or why they were enqueued launch by launch.");
+  for (const GraphRegionCount& regions : metrics.graph_regions) {
+    out.sample("rigel:graph_region_total", regions.count,
+               fmt::format("node=\"{}\",region=\"{}\",outcome=\"{}\"", escaped(regions.node),
+                           escaped(regions.region), regions.outcome));
   }
   out.family("rigel:preplan_total", "counter",
              "Steps planned ahead of their turn, by what became of them.");
   for (const PreplanCount& preplans : metrics.preplans) {
     out.sample("rigel:preplan_total", preplans.count,
-               fmt::format("outcome=\"{}\"", preplans.outcome));
+               fmt::format("node=\"{}\",outcome=\"{}\"", escaped(preplans.node), preplans.outcome));
   }
 }
 
@@ -161,6 +168,9 @@ void write_latencies(Exposition& out, const ServiceMetrics& metrics) {
   out.histogram("rigel:gpu_idle_between_steps_seconds",
                 "What the device waited for its next step while there was one to run.",
                 metrics.gpu_idle_between_steps_seconds);
+  out.histogram("rigel:steps_per_launch",
+                "Decode steps that a launch has run, where it may run several.",
+                metrics.steps_per_launch);
 }
 
 }  // namespace

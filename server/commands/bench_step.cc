@@ -112,6 +112,7 @@ int run_bench_step(const BenchStepOptions& options) {
       const StepBenchCase what{.num_rows = rows,
                                .context = context,
                                .num_counted = static_cast<std::size_t>(options.num_counted),
+                               .steps_per_launch = options.steps_per_launch,
                                .one_step_ahead = options.async_scheduling,
                                .preplan = options.preplan};
       runs.push_back({rows, context, measure_step(what)});

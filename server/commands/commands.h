@@ -80,6 +80,7 @@ struct BenchStepOptions {
   std::vector<int> rows = {1, 8, 64, 128, 256, 512, 1024};
   std::vector<int> context = {1024, 131072};
   int num_counted = 1000;  // steps whose allocations, locks and system calls are counted
+  int steps_per_launch = 1;
   bool async_scheduling = true;
   bool preplan = true;
   bool json = false;

@@ -74,6 +74,7 @@ std::string as_json(const ModelSession& session, bool with_graphs) {
   json.end_array();
   if (with_graphs) {
     write_graphs(json, description.graphs);
+    write_block_graphs(json, description.block_graphs);
   }
   json.end_object();
   return json.take();
@@ -121,6 +122,7 @@ int run_inspect(const InspectOptions& options) {
   print_table(session);
   if (options.graph) {
     print_graphs(session.service().description().graphs);
+    print_block_graphs(session.service().description().block_graphs);
   }
   return kDone;
 }

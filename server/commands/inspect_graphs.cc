@@ -134,7 +134,53 @@ void print_launches(const GraphFamily& family) {
   }
 }
 
+/// The blocks that an eager step of so many tokens replays.
+struct BlockGraphs {
+  std::int64_t num_tokens = 0;
+  std::int64_t num_graphs = 0;
+  std::int64_t num_nodes = 0;
+  std::int64_t num_bytes = 0;
+};
+
+std::vector<BlockGraphs> by_tokens(const std::vector<GraphManifest>& graphs) {
+  std::vector<BlockGraphs> sums;
+  for (const GraphManifest& graph : graphs) {
+    auto known = std::ranges::find(sums, graph.bucket.num_tokens, &BlockGraphs::num_tokens);
+    if (known == sums.end()) {
+      known = sums.insert(sums.end(), {graph.bucket.num_tokens, 0, 0, 0});
+    }
+    ++known->num_graphs;
+    known->num_nodes += graph.num_nodes;
+    known->num_bytes += graph.num_bytes;
+  }
+  return sums;
+}
+
 }  // namespace
+
+void write_block_graphs(JsonWriter& json, const std::vector<GraphManifest>& graphs) {
+  json.key("block_graphs").begin_array();
+  for (const BlockGraphs& blocks : by_tokens(graphs)) {
+    json.begin_object()
+        .field("tokens", blocks.num_tokens)
+        .field("graphs", blocks.num_graphs)
+        .field("nodes", blocks.num_nodes)
+        .field("bytes", blocks.num_bytes)
+        .end_object();
+  }
+  json.end_array();
+}
+
+void print_block_graphs(const std::vector<GraphManifest>& graphs) {
+  if (graphs.empty()) {
+    return;
+  }
+  fmt::print("\ncaptured blocks between attentions\n  tokens  graphs  nodes       KiB\n");
+  for (const BlockGraphs& blocks : by_tokens(graphs)) {
+    fmt::print("  {:>6}  {:>6}  {:>5}  {:>8.1f}\n", blocks.num_tokens, blocks.num_graphs,
+               blocks.num_nodes, static_cast<double>(blocks.num_bytes) / 1024);
+  }
+}
 
 void write_graphs(JsonWriter& json, const std::vector<GraphManifest>& graphs) {
   json.key("graphs").begin_array();

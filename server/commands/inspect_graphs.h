@@ -12,4 +12,8 @@ void write_graphs(JsonWriter& json, const std::vector<GraphManifest>& graphs);
 /// The same as a table: launches by operation.
 void print_graphs(const std::vector<GraphManifest>& graphs);
 
+/// Field "block_graphs": the captured blocks between attentions, those of all layers together for each number of tokens.
+void write_block_graphs(JsonWriter& json, const std::vector<GraphManifest>& graphs);
+void print_block_graphs(const std::vector<GraphManifest>& graphs);
+
 }  // namespace rigel::server

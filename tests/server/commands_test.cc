@@ -84,7 +84,7 @@ TEST(CommandLine, TakesOptionsThatSpellOutWhatThisBuildDoes) {
                        "0", "--no-early-speculation"}),
             kFailed)
       << "there is no such model, but the usage is right";
-  EXPECT_EQ(exit_code({"--steps-per-launch", "2"}), kWrongUsage);
+  EXPECT_EQ(exit_code({"--steps-per-launch", "17"}), kWrongUsage);
   EXPECT_EQ(exit_code({"--max-consecutive-steps", "1024"}), kWrongUsage);
   EXPECT_EQ(exit_code({"--yield-hold-ms", "5"}), kWrongUsage);
 }
