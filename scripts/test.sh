@@ -3,7 +3,7 @@
 # usage: scripts/test.sh [--quick | --full]
 #   (none)    release build with every test; end-to-end checks on a real model with the native CPU variants and with the
 #             device texts; AddressSanitizer on all unit tests; ThreadSanitizer on the rooms with threads; everything
-#             compiled and linked for CUDA where nvcc is installed (host code unoptimised)
+#             compiled and linked for CUDA where nvcc is installed (host code hardly optimised)
 #   --quick   the release build and its tests alone
 #   --full    as (none), with all of the reference data, of the random request mixes and of the explored worlds, and the
 #             CUDA build as released
