@@ -7,9 +7,9 @@
 
 namespace rigel {
 
-/// Who knows what a graph does. For each (bucket, slot): prepare, enqueue (and enqueue_turn) within the capture, reset. There is no warm-up run:
-/// algorithms, workspaces and kernel attributes are settled when the work is prepared at load. All but the last may throw,
-/// which costs the bucket and nothing else. Thread: the runner's.
+/// Who knows what a graph does. For each (bucket, slot): prepare, enqueue (and enqueue_turn) within the capture, reset. There is
+/// no warm-up run: algorithms, workspaces and kernel attributes are settled when the work is prepared at load. What these
+/// throw, but for reset, costs the bucket and nothing else. Thread: the runner's.
 class CaptureClient {
  public:
   virtual ~CaptureClient() = default;
@@ -22,6 +22,9 @@ class CaptureClient {
   [[nodiscard]] virtual bool repeats() const { return false; }
   /// Enqueues a turn of the loop, behind what `enqueue` has enqueued: see GraphCapture::begin_loop.
   virtual void enqueue_turn(LoopCondition /*condition*/) {}
+  /// Whether all ranks of a tensor-parallel group have captured the bucket, given whether this one has. Called once a bucket,
+  /// captured or not, in the order of the captures, which is the same on every rank. Alone, this rank's word counts.
+  [[nodiscard]] virtual bool everywhere(bool captured) { return captured; }
   /// Lets go of what `prepare` took, whether the capture succeeded or not.
   virtual void reset() noexcept = 0;
 };

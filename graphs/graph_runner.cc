@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <exception>
+#include <tuple>
 #include <utility>
 
 namespace rigel {
@@ -84,6 +85,11 @@ bool GraphRunner::capture_next(CaptureClient& client) {
   } catch (const std::exception& error) {
     check_recovered();
     failures_.push_back({table_[bucket], slot, error.what()});
+    std::ignore = client.everywhere(false);
+    return true;
+  }
+  if (!client.everywhere(true)) {
+    failures_.push_back({table_[bucket], 0, "another rank could not capture it"});
     return true;
   }
   made.name = fmt::format("replay of {} launches for {} tokens", made.launches.size(),

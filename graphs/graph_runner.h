@@ -41,7 +41,7 @@ struct GraphManifest {
 };
 
 /// The captured graphs of one node: a graph for each bucket and slot. Buckets are captured largest first; a bucket serves
-/// once all its slots are there. Thread: one, the one that launches.
+/// once all its slots are there, on every rank. Thread: one, the one that launches.
 class GraphRunner {
  public:
   /// `stream` is what work is captured from and replayed on; it outlives the runner. Throws CheckError where SlotRing does not take num_slots.

@@ -69,12 +69,18 @@ class CopyingClient final : public CaptureClient {
     }
     copy(stream_, results[slot_].view(Dtype::kI32, lanes), ConstDeviceView(column));
   }
+  bool everywhere(bool captured) override {
+    votes.push_back(captured);
+    return captured && (other_votes.empty() || other_votes.at(votes.size() - 1));
+  }
   void reset() noexcept override { ++num_resets; }
 
   std::vector<PinnedBuffer> inputs;
   std::vector<PinnedBuffer> results;
   std::vector<std::string> calls;
   int num_resets = 0;
+  std::vector<bool> votes;        // by capture
+  std::vector<bool> other_votes;  // of another rank; none: there is no other
   Fault fault = Fault::kNone;
   std::int32_t faulty_lanes = 0;
   std::size_t faulty_slot = 0;
@@ -204,6 +210,28 @@ TEST_P(GraphRunnerTest, B_16_a_bucket_whose_second_slot_failed_is_not_there_at_a
   EXPECT_THAT(runner->failures()[0].message, HasSubstr("no kernel"));
   EXPECT_FALSE(lease(3).has_value());
   EXPECT_THAT(replay(2, 3), ElementsAre(3, 3));
+}
+
+TEST_P(GraphRunnerTest, T_CG_7_a_bucket_that_one_rank_lacks_serves_on_none) {
+  client->fault = Fault::kEnqueueThrows;
+  client->faulty_lanes = 2;
+  runner->capture_all(*client);
+  const std::vector<bool> faulty = client->votes;
+  EXPECT_THAT(faulty, ElementsAre(true, false, true)) << "pass or fail, each is told once";
+  for (const std::vector<bool>& others : {faulty, std::vector<bool>(3, true)}) {
+    make_runner();
+    client->other_votes = others;
+    if (others != faulty) {  // the rank that fails, again
+      client->fault = Fault::kEnqueueThrows;
+      client->faulty_lanes = 2;
+    }
+    runner->capture_all(*client);
+    EXPECT_THAT(client->votes, SizeIs(3));
+    ASSERT_THAT(runner->failures(), SizeIs(1));
+    EXPECT_EQ(runner->failures()[0].bucket.num_lanes, 2);
+    EXPECT_THAT(replay(2, 7), SizeIs(4)) << "the next larger bucket serves";
+    EXPECT_EQ(runner->manifest(1).num_bytes, 0) << "what is dropped holds no memory";
+  }
 }
 
 TEST_P(GraphRunnerTest, T_CG_12_a_manifest_says_what_a_bucket_consists_of_and_costs) {
