@@ -11,7 +11,6 @@
 namespace rigel {
 namespace {
 
-using testing::CompositeAnswer;
 using testing::CompositeRequest;
 using testing::CompositeScript;
 using testing::Denoiser;
@@ -105,15 +104,7 @@ TEST_F(CompositeRegions, T_CG_3_a_denoiser_with_a_region_gives_what_the_loop_on_
   const std::vector<CompositeRequest> requests = testing::requests_of_every_kind();
   for (const bool ahead : {false, true}) {
     start(ahead, /*num_rows=*/6);
-    std::vector<std::future<CompositeAnswer>> answers;
-    for (const CompositeRequest& request : requests) {
-      answers.push_back(submit(request));
-    }
-    for (std::size_t index = 0; index < requests.size(); ++index) {
-      const CompositeAnswer answer = answers[index].get();
-      EXPECT_EQ(answer.finish, FinishReason::kStop) << answer.error;
-      EXPECT_EQ(answer.values, expect(requests[index]).values) << "request " << index;
-    }
+    check_together(requests);
     worker->stop();  // from here on its engines are ours
     const RegionCounts& counts = engine->captures()->regions()[0].counts();
     EXPECT_GT(counts.num_replays, 0U);

@@ -184,4 +184,19 @@ std::future<CompositeAnswer> CompositeWorkerTest::submit(const CompositeRequest&
   return submit_inputs(request.seed, std::move(inputs), request.guidance);
 }
 
+void CompositeWorkerTest::check(const CompositeAnswer& answer, const CompositeRequest& request) {
+  EXPECT_EQ(answer.finish, FinishReason::kStop) << answer.error;
+  EXPECT_EQ(answer.values, expect(request).values) << "request " << request.seed;
+}
+
+void CompositeWorkerTest::check_together(const std::vector<CompositeRequest>& requests) {
+  std::vector<std::future<CompositeAnswer>> answers;
+  for (const CompositeRequest& request : requests) {
+    answers.push_back(submit(request));
+  }
+  for (std::size_t index = 0; index < requests.size(); ++index) {
+    check(answers[index].get(), requests[index]);
+  }
+}
+
 }  // namespace rigel::testing

@@ -52,6 +52,10 @@ class CompositeWorkerTest : public ::testing::Test {
   std::future<CompositeAnswer> submit_inputs(std::uint64_t seed, std::vector<RequestInput> inputs,
                                              float guidance = 1.0F);
   void stop();
+  /// The request has got what the loop on the host gives.
+  static void check(const CompositeAnswer& answer, const CompositeRequest& request);
+  /// All at once, each checked.
+  void check_together(const std::vector<CompositeRequest>& requests);
 
   CompositeScript script;
   EncoderLoops loops = EncoderLoops::kOne;

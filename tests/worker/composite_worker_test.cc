@@ -32,11 +32,6 @@ CompositeRequest endless(std::uint64_t seed) {
   return {.seed = seed, .latents = {1e9F, 2.0F, 3.0F, 4.0F, 5.0F}, .condition = 1.0F};
 }
 
-void check(CompositeAnswer answer, const CompositeRequest& request) {
-  EXPECT_EQ(answer.finish, FinishReason::kStop) << answer.error;
-  EXPECT_EQ(answer.values, expect(request).values) << "request " << request.seed;
-}
-
 class CompositeModes : public CompositeWorkerTest, public ::testing::WithParamInterface<bool> {};
 
 TEST_P(CompositeModes, RequestsGetWhatTheLoopOnTheHostGives) {
@@ -47,13 +42,7 @@ TEST_P(CompositeModes, RequestsGetWhatTheLoopOnTheHostGives) {
   }
   // The same in company, more of them than rows.
   start(GetParam(), 5);
-  std::vector<std::future<CompositeAnswer>> answers;
-  for (const CompositeRequest& request : requests) {
-    answers.push_back(submit(request));
-  }
-  for (std::size_t index = 0; index < requests.size(); ++index) {
-    check(answers[index].get(), requests[index]);
-  }
+  check_together(requests);
 }
 
 INSTANTIATE_TEST_SUITE_P(OneStepAhead, CompositeModes, ::testing::Bool());
@@ -115,13 +104,7 @@ TEST_F(CompositeWorker, T_WK_4_a_step_ahead_that_is_refused_gives_its_chunk_back
   script.refuses = [](int num_asked) { return num_asked % 2 == 0; };
   start();
   const std::vector<CompositeRequest> requests = {endless(1), ordinary(2), endless(3), ordinary(4)};
-  std::vector<std::future<CompositeAnswer>> answers;
-  for (const CompositeRequest& request : requests) {
-    answers.push_back(submit(request));
-  }
-  for (std::size_t index = 0; index < requests.size(); ++index) {
-    check(answers[index].get(), requests[index]);
-  }
+  check_together(requests);
   EXPECT_GT(script.count("refused"), 0U);
 }
 
@@ -241,14 +224,8 @@ TEST_F(CompositeWorker, T_WK_6_branches_that_lose_their_pages_to_the_host_go_on_
   script.num_host_pages = 64;
   for (const bool ahead : {false, true}) {
     start(ahead);
-    std::vector<std::future<CompositeAnswer>> answers;
     const std::vector<CompositeRequest> requests = requests_of_every_kind();
-    for (const CompositeRequest& request : requests) {
-      answers.push_back(submit(request));
-    }
-    for (std::size_t index = 0; index < requests.size(); ++index) {
-      check(answers[index].get(), requests[index]);
-    }
+    check_together(requests);
     EXPECT_GT(worker->metrics().snapshot().num_offloads, 0U);
   }
 }
@@ -273,13 +250,7 @@ TEST_F(CompositeWorker, T_WK_9_a_chain_yields_to_chunks_of_another_capture_group
                                            .latents = {static_cast<float>(seed), -2.0F, 0.5F, 3.0F},
                                            .condition = 0.5F});
     }
-    std::vector<std::future<CompositeAnswer>> answers;
-    for (const CompositeRequest& request : requests) {
-      answers.push_back(submit(request));
-    }
-    for (std::size_t index = 0; index < requests.size(); ++index) {
-      check(answers[index].get(), requests[index]);
-    }
+    check_together(requests);
     worker->stop();  // from here on its engines are ours
     EXPECT_TRUE(encoder->graph_misses().all().empty());
   }
@@ -311,13 +282,7 @@ TEST_F(CompositeWorker, T_CG_3_captured_loops_and_streams_give_what_eager_ones_d
     for (const bool ahead : {false, true}) {
       engines.clear();
       start(ahead, /*num_rows=*/6);
-      std::vector<std::future<CompositeAnswer>> answers;
-      for (const CompositeRequest& request : requests) {
-        answers.push_back(submit(request));
-      }
-      for (std::size_t index = 0; index < requests.size(); ++index) {
-        check(answers[index].get(), requests[index]);
-      }
+      check_together(requests);
       worker->stop();  // from here on its engines are ours
       const ServiceMetrics metrics = worker->metrics().snapshot();
       std::map<std::string, std::uint64_t> num_replays;  // by node
@@ -346,14 +311,8 @@ TEST_F(CompositeWorker, T_CG_3_captured_loops_and_streams_give_what_eager_ones_d
 TEST_F(CompositeWorker, RowsAheadAndThoseForNothingAreCounted) {
   for (const bool ahead : {false, true}) {
     start(ahead, /*num_rows=*/6);
-    std::vector<std::future<CompositeAnswer>> answers;
     const std::vector<CompositeRequest> requests = requests_of_every_kind();
-    for (const CompositeRequest& request : requests) {
-      answers.push_back(submit(request));
-    }
-    for (std::size_t index = 0; index < requests.size(); ++index) {
-      check(answers[index].get(), requests[index]);
-    }
+    check_together(requests);
     worker->stop();
     const ServiceMetrics metrics = worker->metrics().snapshot();
     const auto continuing = static_cast<std::size_t>(SpeculativeRow::kContinuing);
