@@ -22,7 +22,7 @@ using testing::MixedAnswer;
 using testing::MixedRequest;
 
 #if defined(__SANITIZE_THREAD__)
-constexpr int kDefaultMixes = 6;
+constexpr int kDefaultMixes = 12;
 constexpr int kShortRequests = 500;
 #elif defined(__SANITIZE_ADDRESS__)
 constexpr int kDefaultMixes = 12;
