@@ -33,8 +33,9 @@ struct CaptureOptions {
 /// Tensors that rows bring are copied into static buffers in front of the replay, and tensors that a forward gives by request
 /// or packed are copied out of theirs behind it: two more calls a tensor, for submodules that have any.
 ///
-/// Where the results have room for several turns, all behind the copy of a step that repeats is a loop on the device, whose turns end like steps: the
-/// staged columns count up, and each turn's results have a place of their own. A step with one turn is the same graph.
+/// Where the results have room for several turns, all behind the copy of a step that repeats is a loop on the device, whose
+/// turns end like steps: the staged columns count up, and each turn's results have a place of their own. A step with one turn is
+/// the same graph.
 ///
 /// A bucket is captured over padding lanes alone, planned like any step under a lease; so nothing of a request is touched, and
 /// resources give what varies in size its fixed place. Thread: worker.

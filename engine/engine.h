@@ -147,8 +147,9 @@ class Engine {
   }
   [[nodiscard]] const PreplanCounts& preplan_counts() const { return preplan_counts_; }
 
-  /// Waits for the oldest step in flight and gives its rows, of its first turn where it had several; memory that waited for it is free again. Throws DeviceError where
-  /// the device has failed and CheckError where an invariant is broken, which is the batch's failure; the step has ended then, too.
+  /// Waits for the oldest step in flight and gives its rows, of its first turn where it had several; memory that waited for it
+  /// is free again. Throws DeviceError where the device has failed and CheckError where an invariant is broken, which is the
+  /// batch's failure; the step has ended then, too.
   [[nodiscard]] HostRows complete();
   /// Turns that the step which completed last has had; what it gives by row in each is valid until the next call.
   [[nodiscard]] std::int32_t completed_turns() const { return completed_turns_; }

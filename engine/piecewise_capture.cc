@@ -7,6 +7,8 @@
 
 #include <algorithm>
 #include <ranges>
+#include <tuple>
+#include <utility>
 
 namespace rigel {
 

@@ -51,8 +51,9 @@ struct LanguageModelOptions {
 [[nodiscard]] std::vector<std::int32_t> default_decode_batch_sizes(bool is_cuda,
                                                                    std::int32_t max_lanes);
 
-/// The token counts whose steps with prompts are captured, and the blocks of those that are not: the powers of two from 64 to 2,048, as far as a step goes. On the
-/// CPU device none: there a padding token costs what a token costs, and enqueueing the launches next to nothing.
+/// The token counts whose steps with prompts are captured, and the blocks of those that are not: the powers of two from 64 to
+/// 2,048, as far as a step goes. On the CPU device none: there a padding token costs what a token costs, and enqueueing the
+/// launches next to nothing.
 [[nodiscard]] std::vector<std::int64_t> default_prefill_token_counts(bool is_cuda,
                                                                      std::int32_t max_tokens);
 /// The lanes that such captures come with: 8, 32, 128, ... and `max_lanes`. Every lane costs a row of logits, used or not.

@@ -34,7 +34,8 @@ struct CompositeModel;
 
 struct WorkerConfig {
   bool one_step_ahead = true;  // launch step N+1 before step N's values have reached the host
-  /// Steps of decode lanes alone that one launch may run. Above 1 such steps run in turn: where a launch ends only the device knows.
+  /// Steps of decode lanes alone that one launch may run. Above 1 such steps run in turn: where a launch ends only the device
+  /// knows.
   std::int32_t steps_per_launch = 1;
   std::int32_t num_rows = 0;
   std::int32_t max_num_batched_tokens = 0;
