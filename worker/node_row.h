@@ -24,6 +24,7 @@ struct NodeRow {
   };
   Phase phase = Phase::kWaiting;
   std::int32_t num_stored = 0;  // tokens whose pages it lost
+  bool has_run = false;         // a step of the node was launched with it, since it last began
 
   // Of a node whose rows are token sequences.
   TokenRows tokens = {};  // that it was given
@@ -38,9 +39,9 @@ struct NodeRow {
   [[nodiscard]] bool brings_tokens() const { return tokens.num_left() > 0; }
   /// Whether all that its cache holds can be computed again.
   [[nodiscard]] bool can_restart() const {
-    return tokens.num_tokens() > 0 && !has_mixed_input &&
-           sampled.size() == static_cast<std::size_t>(info.num_generated) &&
-           (has_current || sampled.size() > num_replayed);
+    return !has_run || (tokens.num_tokens() > 0 && !has_mixed_input &&
+                        sampled.size() == static_cast<std::size_t>(info.num_generated) &&
+                        (has_current || sampled.size() > num_replayed));
   }
 };
 

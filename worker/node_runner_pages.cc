@@ -56,6 +56,7 @@ bool NodeRunner::make_room(NodeStep& step) {
   } else if (victim.can_restart()) {
     engine_->restart_request(victim.handle);
     victim.tokens.restart();
+    victim.has_run = false;
     victim.phase = NodeRow::Phase::kPreempted;
   } else {
     step.failed.push_back({victim.handle,

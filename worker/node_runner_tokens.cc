@@ -134,6 +134,9 @@ void NodeRunner::add_part(NodeStep& step, NodeRow& row, std::int32_t count,
 
 /// Parts of rows: what is left waits for the next step at once, since nothing of this one has to be known.
 void NodeRunner::after_launch(NodeStep& step) {
+  for (const NodeLane& lane : step.lanes) {
+    row_of(lane.handle).has_run = true;
+  }
   if (step.rows.empty()) {
     return;
   }

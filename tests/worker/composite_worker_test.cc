@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <latch>
 #include <stdexcept>
 
 namespace rigel {
@@ -63,6 +64,39 @@ TEST_F(CompositeWorker, T_WK_2_a_stop_by_value_wastes_one_row_step_and_a_bound_n
                 num_iterations + (ahead && request.seed == 1 ? 1 : 0));
     }
   }
+}
+
+TEST_F(CompositeWorker, T_WK_6_a_request_that_has_not_run_yet_loses_nothing) {
+  script.num_pages = 5;
+  script.num_host_pages = 64;
+  std::latch first_begins(1);
+  std::latch all_submitted(1);
+  std::atomic<bool> has_begun = false;
+  script.on_hook = [&](const std::string& hook, std::uint64_t) {
+    if (hook == "denoiser.prepare" && !has_begun.exchange(true)) {
+      first_begins.count_down();
+      all_submitted.wait();
+    }
+  };
+  start(/*one_step_ahead=*/false);
+  // Of four pages the first request has one, and the next four want one each: their first step is refused, where none of them
+  // has anything to take to the host.
+  std::vector<CompositeRequest> requests;
+  std::vector<std::future<CompositeAnswer>> answers;
+  for (std::uint64_t seed = 1; seed <= 7; ++seed) {
+    requests.push_back({.seed = seed,
+                        .latents = {static_cast<float>(seed), -2.0F, 0.5F},
+                        .condition = 0.5F,
+                        .guidance = 2.5F});
+    answers.push_back(submit(requests.back()));
+    first_begins.wait();
+  }
+  all_submitted.count_down();
+  for (std::size_t index = 0; index < requests.size(); ++index) {
+    check(answers[index].get(), requests[index]);
+  }
+  const ServiceMetrics metrics = worker->metrics().snapshot();
+  EXPECT_GT(metrics.num_preemptions, metrics.num_offloads);
 }
 
 TEST_F(CompositeWorker, T_WK_9_a_chain_yields_to_a_node_that_is_ready) {
