@@ -29,8 +29,6 @@ void check_step(const CudaGraphConfig& config) {
   RIGEL_CHECK(common.key.has_bucket(), "{}: key is no_bucket", owner);
   if (const auto* batched = std::get_if<BatchedGraphConfig>(&config)) {
     RIGEL_CHECK(batched->row != nullptr, "{}: row is missing", owner);
-    RIGEL_CHECK(batched->total_tokens_multiplier > 0, "{}: total_tokens_multiplier is {}", owner,
-                batched->total_tokens_multiplier);
   } else {
     const auto& packed = std::get<PackedGraphConfig>(config);
     check_sizes(packed.token_counts, owner, "token_counts");

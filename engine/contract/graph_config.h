@@ -35,8 +35,7 @@ struct GraphConfig {
 
 /// Every lane brings the same shape. The bucket is known before the inputs are.
 struct BatchedGraphConfig : GraphConfig {
-  std::shared_ptr<const NodeInputs> row;     // of every lane, padding included
-  std::int32_t total_tokens_multiplier = 1;  // labels that one row's tokens are committed to
+  std::shared_ptr<const NodeInputs> row;  // of every lane, padding included
   /// Such a step may run several turns in one launch (`--steps-per-launch`): a row has one token, and what its next step needs is
   /// on the device, or is a column that counts up. It gives stop lanes, and rows that are no wider than a record of them.
   bool repeats = false;

@@ -260,7 +260,6 @@ std::vector<CudaGraphConfig> Denoiser::get_cuda_graph_configs(Device& /*device*/
     config.capture_walk = Names::kDenoise;
     config.key = key_of(guidance);
     config.batch_sizes = {1, 2, 4};
-    config.total_tokens_multiplier = guidance == Guidance::kNone ? 1 : 2;
     config.row = make_row(zeros({kCapturedLatents}), zeros({1}));
     configs.emplace_back(std::move(config));
   }
