@@ -230,10 +230,12 @@ void StepCaptures::prepare(std::size_t bucket, std::int32_t slot) {
   tensors_of(bucket).begin_capture(bucket);
   context_.tensor_inputs = &tensors_of(bucket);
   submodule_.preprocess(context_.batch, context_);
+  context_.stage_splices();
 }
 
 void StepCaptures::enqueue() {
   context_.staging->upload(stream_);
+  context_.enqueue_splices();
   if (!repeats()) {
     enqueue_step();
   }

@@ -27,15 +27,16 @@ struct CaptureOptions {
   std::int64_t staging_bytes = 0;  // of the columns of the largest captured step
 };
 
-/// The captured steps of one node: the copy of the staged columns, all that the submodule's forward enqueues, and the stop copy
-/// that takes its row outputs to the host. So a step is two driver calls, the replay and its event. A slot's columns lie at the
-/// same addresses in every bucket, so all buckets share one staging block a slot; results go where the step's number says.
-/// Tensors that rows bring are copied into static buffers in front of the replay, and tensors that a forward gives by request
-/// or packed are copied out of theirs behind it: two more calls a tensor, for submodules that have any.
+/// The captured steps of one node: the copy of the staged columns, the splice of what rows bring on the device, all that the
+/// submodule's forward enqueues, and the stop copy that takes its row outputs to the host. So a step is two driver calls, the
+/// replay and its event. A slot's columns lie at the same addresses in every bucket, so all buckets share one staging block a
+/// slot; results go where the step's number says. Host tensors that rows bring are copied into static buffers in front of the
+/// replay, and tensors that a forward gives by request or packed are copied out of theirs behind it: one more call a tensor, for
+/// submodules that have any.
 ///
-/// Where the results have room for several turns, all behind the copy of a step that repeats is a loop on the device, whose
-/// turns end like steps: the staged columns count up, and each turn's results have a place of their own. A step with one turn is
-/// the same graph.
+/// Where the results have room for several turns, all behind the head of a step that repeats (the copy and the splice) is a loop
+/// on the device, whose turns end like steps: the staged columns count up, and each turn's results have a place of their own. A
+/// step with one turn is the same graph.
 ///
 /// A bucket is captured over padding lanes alone, planned like any step under a lease; so nothing of a request is touched, and
 /// resources give what varies in size its fixed place. Thread: worker.

@@ -151,8 +151,10 @@ void Engine::launch_drive(Drive& drive, const BatchColumns& lanes, Slot& slot) {
   }
   enter(StepPhase::kSplice);
   submodule_->preprocess(drive.context.batch, drive.context);
+  drive.context.stage_splices();
   if (drive.context.staging == &slot.staging) {
     slot.staging.upload(stream_);
+    drive.context.enqueue_splices();
   }
   // From here on the device may touch what the step uses, whatever happens to the rest of the launch.
   if (last_launched() < drive.context.epoch) {

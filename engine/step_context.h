@@ -119,8 +119,13 @@ class StepContext {
   /// Stages a tensor that the step's rows bring, part behind part along `dim`, of all lanes in their order. A captured forward
   /// reads it in the buffer of its capture, where it may lie apart along the dimensions before `dim`.
   void bring(SignalId signal, std::span<const Tensor> parts, int dim = 0) {
-    stage(signal, tensor_inputs->put(stream_, signal, parts, dim));
+    stage(signal, tensor_inputs->put(stream_, signal, parts, dim, splices_.rows));
+    splices_.expect(staged_.back().second, std::ssize(parts), dim);
   }
+  /// Behind the last `bring`: stages what the launch that splices their parts reads.
+  void stage_splices();
+  /// Enqueues that launch, behind the copy of the columns.
+  void enqueue_splices() const;
   [[nodiscard]] const ConstDeviceView& staged(SignalId signal) const {
     for (const auto& [name, view] : staged_) {
       if (name == signal) {
@@ -138,13 +143,38 @@ class StepContext {
       plan = std::monostate{};
     }
     num_tokens = 0;
+    splices_.clear();
   }
 
  private:
+  /// The parts that one launch moves, and room for those that a captured step may have.
+  struct Splices {
+    std::vector<kernels::RowSplice> rows;
+    std::int64_t num_expected = 0;
+    std::int64_t num_bytes = 0;
+    kernels::SpliceTable table;
+    ConstDeviceView lanes;  // undefined: nothing is launched
+
+    void expect(const ConstDeviceView& whole, std::int64_t num_parts, int dim) {
+      for (int outer = 0; outer < dim; ++outer) {
+        num_parts *= whole.dim(outer);
+      }
+      num_expected += num_parts;
+      num_bytes += whole.num_bytes();
+    }
+    void clear() {
+      rows.clear();
+      num_expected = 0;
+      num_bytes = 0;
+      lanes = {};
+    }
+  };
+
   StreamRef stream_;
   std::span<std::int64_t> host_numbers_;
   std::vector<PlanOutput> plans_;
   std::vector<std::pair<SignalId, ConstDeviceView>> staged_;
+  Splices splices_;
 };
 
 }  // namespace rigel

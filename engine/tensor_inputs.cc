@@ -36,14 +36,28 @@ Shape joined_shape(SignalId signal, std::span<const Tensor> parts, int dim) {
 }
 
 /// `target` may lie within a longer one along `dim`: what stands before that dimension is copied one by one.
-template <class Source>
-void copy_within(StreamRef stream, const DeviceView& target, const Source& source, int dim) {
+void copy_within(StreamRef stream, const DeviceView& target, const ConstHostView& source, int dim) {
   if (dim == 0) {
     copy(stream, target, source);
     return;
   }
   for (std::int64_t index = 0; index < target.dim(0); ++index) {
     copy_within(stream, target.select(0, index), source.select(0, index), dim - 1);
+  }
+}
+
+/// The same, left to a launch: every dense piece is a row of its own.
+void add_splices(const DeviceView& target, const ConstDeviceView& source, int dim,
+                 std::vector<kernels::RowSplice>& splices) {
+  if (dim == 0) {
+    const Shape row{1, target.num_bytes()};
+    splices.push_back({DeviceView(target.raw(), Dtype::kU8, row),
+                       ConstDeviceView(source.raw(), Dtype::kU8, row),
+                       {}});
+    return;
+  }
+  for (std::int64_t index = 0; index < target.dim(0); ++index) {
+    add_splices(target.select(0, index), source.select(0, index), dim - 1, splices);
   }
 }
 
@@ -56,7 +70,8 @@ Tensor in_pinned_memory(const Tensor& part, PinnedPool& pool) {
 }
 
 void copy_parts(StreamRef stream, const DeviceView& target, std::span<const Tensor> parts, int dim,
-                PinnedPool& pool, std::vector<Tensor>& held) {
+                PinnedPool& pool, std::vector<Tensor>& held,
+                std::vector<kernels::RowSplice>& splices) {
   std::int64_t done = 0;
   for (const Tensor& part : parts) {
     const DeviceView place = target.slice(dim, done, part.dim(dim));
@@ -65,10 +80,10 @@ void copy_parts(StreamRef stream, const DeviceView& target, std::span<const Tens
       continue;
     }
     if (part.space() == Space::kDevice) {
-      copy_within(stream, place, ConstDeviceView(part.device_view()), dim);
+      add_splices(place, part.device_view(), dim, splices);
     } else {
       held.push_back(in_pinned_memory(part, pool));
-      copy_within(stream, place, ConstHostView(held.back().host_view()), dim);
+      copy_within(stream, place, held.back().host_view(), dim);
     }
   }
 }
@@ -76,14 +91,15 @@ void copy_parts(StreamRef stream, const DeviceView& target, std::span<const Tens
 }  // namespace
 
 ConstDeviceView GatheredInputs::put(StreamRef stream, SignalId signal,
-                                    std::span<const Tensor> parts, int dim) {
+                                    std::span<const Tensor> parts, int dim,
+                                    std::vector<kernels::RowSplice>& splices) {
   const Shape shape = joined_shape(signal, parts, dim);
   if (parts.size() == 1 && parts.front().space() == Space::kDevice) {
     held_.push_back(parts.front());
     return parts.front().device_view();
   }
   const Tensor whole = allocator_.allocate(stream, parts.front().dtype(), shape);
-  copy_parts(stream, whole.device_view(), parts, dim, pinned_, held_);
+  copy_parts(stream, whole.device_view(), parts, dim, pinned_, held_, splices);
   held_.push_back(whole);
   return whole.device_view();
 }
@@ -141,7 +157,7 @@ StaticInputs::Input& StaticInputs::intern(SignalId signal, Dtype dtype, const Sh
 }
 
 ConstDeviceView StaticInputs::put(StreamRef stream, SignalId signal, std::span<const Tensor> parts,
-                                  int dim) {
+                                  int dim, std::vector<kernels::RowSplice>& splices) {
   const Shape shape = joined_shape(signal, parts, dim);
   Input& input = intern(signal, parts.front().dtype(), shape, dim);
   const DeviceView view = input.memory.view(input.dtype, input.shape).slice(dim, 0, shape[dim]);
@@ -155,9 +171,17 @@ ConstDeviceView StaticInputs::put(StreamRef stream, SignalId signal, std::span<c
               "signal {}: a step brings {} along dimension {}, its capture has "
               "{}",
               static_cast<int>(signal), shape[dim], dim, most);
-  copy_parts(stream, view, parts, dim, pinned_, held_[static_cast<std::size_t>(slot_)]);
+  copy_parts(stream, view, parts, dim, pinned_, held_[static_cast<std::size_t>(slot_)], splices);
   input.is_put = true;
   return view;
+}
+
+std::int64_t StaticInputs::num_splice_entries(std::int64_t num_parts) {
+  if (is_capturing_) {
+    num_splice_entries_.resize(std::max(num_splice_entries_.size(), bucket_ + 1));
+    num_splice_entries_[bucket_] = num_parts;
+  }
+  return num_splice_entries_[bucket_];
 }
 
 std::int64_t StaticInputs::num_bytes() const {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "engine/contract/ids.h"
+#include "kernels/rows.h"
 #include "tensor/allocator.h"
 #include "tensor/buffer.h"
 #include "tensor/device.h"
@@ -20,11 +21,19 @@ class TensorInputs {
  public:
   virtual ~TensorInputs() = default;
 
-  /// What the forward reads. Copies are enqueued in stream order; pageable memory is read at once.
+  /// What the forward reads. Parts on the device are added to `splices`, as one row each (where `dim` is not the first, one for
+  /// every place before it), which one launch moves for all signals. Copies of the others are enqueued in stream order;
+  /// pageable memory is read at once.
   ///   parts, at least one: on host or device, contiguous, of one dtype and one shape but for dimension `dim`
   /// Throws CheckError naming signal and part where they do not fit together.
   [[nodiscard]] virtual ConstDeviceView put(StreamRef stream, SignalId signal,
-                                            std::span<const Tensor> parts, int dim) = 0;
+                                            std::span<const Tensor> parts, int dim,
+                                            std::vector<kernels::RowSplice>& splices) = 0;
+  /// Entries of the launch for a step that could bring `num_parts` parts on the device. A captured launch has as many as in its
+  /// capture, whatever a replay brings.
+  [[nodiscard]] virtual std::int64_t num_splice_entries(std::int64_t num_parts) {
+    return num_parts;
+  }
 };
 
 /// Those of an eager step: in memory of their own, as long as the step; a single tensor on the device stays where it is.
@@ -33,7 +42,8 @@ class GatheredInputs final : public TensorInputs {
   explicit GatheredInputs(Device& device) : allocator_(device), pinned_(device) {}
 
   [[nodiscard]] ConstDeviceView put(StreamRef stream, SignalId signal,
-                                    std::span<const Tensor> parts, int dim) override;
+                                    std::span<const Tensor> parts, int dim,
+                                    std::vector<kernels::RowSplice>& splices) override;
   /// The step has completed.
   void clear() { held_.clear(); }
 
@@ -63,7 +73,9 @@ class StaticInputs final : public TensorInputs {
 
   /// Throws CheckError, too, where a replay puts a signal that no capture has read, or more than its capture reads.
   [[nodiscard]] ConstDeviceView put(StreamRef stream, SignalId signal,
-                                    std::span<const Tensor> parts, int dim) override;
+                                    std::span<const Tensor> parts, int dim,
+                                    std::vector<kernels::RowSplice>& splices) override;
+  [[nodiscard]] std::int64_t num_splice_entries(std::int64_t num_parts) override;
   [[nodiscard]] std::int64_t num_bytes() const;
 
  private:
@@ -82,6 +94,7 @@ class StaticInputs final : public TensorInputs {
   Device& device_;
   PinnedPool pinned_;
   std::vector<Input> inputs_;
+  std::vector<std::int64_t> num_splice_entries_;  // by bucket
   std::vector<std::vector<Tensor>> held_;  // by slot: pinned copies that are still being read
   std::size_t bucket_ = 0;
   std::int32_t slot_ = 0;
