@@ -80,7 +80,10 @@ bool GraphRunner::capture_next(CaptureClient& client) {
   std::int32_t slot = 0;
   try {
     for (; slot < slots_.size(); ++slot) {
+      const auto begin = std::chrono::steady_clock::now();
       made.slots.push_back(capture(client, bucket, slot, made.launches));
+      made.slowest = std::max<std::chrono::nanoseconds>(made.slowest,
+                                                        std::chrono::steady_clock::now() - begin);
     }
   } catch (const std::exception& error) {
     check_recovered();
@@ -142,7 +145,8 @@ GraphManifest GraphRunner::manifest(std::size_t bucket) const {
                          .num_nodes = 0,
                          .num_bytes = 0,
                          .launches = captured.launches,
-                         .num_replays = captured.num_replays};
+                         .num_replays = captured.num_replays,
+                         .capture_time = captured.slowest};
   for (const GraphExec& exec : captured.slots) {
     manifest.num_nodes = exec.num_nodes();
     manifest.num_bytes += exec.num_bytes();

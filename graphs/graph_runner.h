@@ -8,6 +8,7 @@
 #include "tensor/stream.h"
 #include "tensor/trace.h"
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -38,6 +39,7 @@ struct GraphManifest {
   std::int64_t num_bytes = 0;  // of all slots together, beside what the graphs read and write
   std::vector<LaunchRecord> launches;  // kernels and library calls in the order of their calls
   std::uint64_t num_replays = 0;
+  std::chrono::nanoseconds capture_time{};  // of the slot that took longest
 };
 
 /// The captured graphs of one node: a graph for each bucket and slot. Buckets are captured largest first; a bucket serves
@@ -83,6 +85,7 @@ class GraphRunner {
     std::vector<LaunchRecord> launches;
     std::string name;  // of its replays in a trace
     std::uint64_t num_replays = 0;
+    std::chrono::nanoseconds slowest{};  // to capture
   };
 
   [[nodiscard]] GraphExec capture(CaptureClient& client, std::size_t bucket, std::int32_t slot,

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -24,6 +25,10 @@ struct GraphFamily {
 
 bool gives_logprobs(const GraphManifest& graph) {
   return graph.bucket.key == LanguageModelNames::kWithLogprobs.number();
+}
+
+double milliseconds(std::chrono::nanoseconds time) {
+  return std::chrono::duration<double, std::milli>(time).count();
 }
 
 std::string_view name_of(BucketKind kind) {
@@ -192,6 +197,7 @@ void write_graphs(JsonWriter& json, const std::vector<GraphManifest>& graphs) {
         .field("logprobs", gives_logprobs(graph))
         .field("nodes", graph.num_nodes)
         .field("bytes", graph.num_bytes)
+        .field("capture_ms", milliseconds(graph.capture_time))
         .end_object();
   }
   json.end_array().key("launches").begin_array();
@@ -203,7 +209,8 @@ void write_graphs(JsonWriter& json, const std::vector<GraphManifest>& graphs) {
 
 void print_graphs(const std::vector<GraphManifest>& graphs) {
   fmt::print(
-      "\ncaptured steps\n  tokens  requests  log-probs  nodes       KiB  MiB moved     GFLOP\n");
+      "\ncaptured steps\n  tokens  requests  log-probs  nodes       KiB  capture ms  MiB moved     "
+      "GFLOP\n");
   for (const GraphManifest& graph : graphs) {
     simt::Traffic sum;
     for (const LaunchRecord& launch : graph.launches) {
@@ -211,10 +218,10 @@ void print_graphs(const std::vector<GraphManifest>& graphs) {
       sum.written_bytes += launch.traffic.written_bytes;
       sum.flops += launch.traffic.flops;
     }
-    fmt::print("  {:>6}  {:>8}  {:>9}  {:>5}  {:>8.1f}  {:>9.1f}  {:>8.2f}\n",
+    fmt::print("  {:>6}  {:>8}  {:>9}  {:>5}  {:>8.1f}  {:>10.2f}  {:>9.1f}  {:>8.2f}\n",
                graph.bucket.num_tokens, graph.bucket.num_lanes,
                gives_logprobs(graph) ? "yes" : "no", graph.num_nodes,
-               static_cast<double>(graph.num_bytes) / 1024,
+               static_cast<double>(graph.num_bytes) / 1024, milliseconds(graph.capture_time),
                static_cast<double>(sum.read_bytes + sum.written_bytes) / (1 << 20),
                static_cast<double>(sum.flops) / 1e9);
   }
