@@ -10,7 +10,8 @@
 namespace rigel {
 
 /// Drives a declared step through the resources of one node, in dependency order (among equals those that pre-plan first, so
-/// that a step's columns lie alike whether it was planned ahead or not, then by name, so that every rank sweeps alike). Thread: worker. A steady step allocates nothing.
+/// that a step's columns lie alike whether it was planned ahead or not, then by name, so that every rank sweeps alike). Thread:
+/// worker. A steady step allocates nothing.
 ///
 /// One step may be staged: admitted and planned while the device runs the one before. `admit` and `plan` of the same step
 /// then take over what is staged; of any other step they drop it first. Same means: walk, requests in order, slot, capture

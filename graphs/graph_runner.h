@@ -46,7 +46,8 @@ struct GraphManifest {
 /// once all its slots are there, on every rank. Thread: one, the one that launches.
 class GraphRunner {
  public:
-  /// `stream` is what work is captured from and replayed on; it outlives the runner. Throws CheckError where SlotRing does not take num_slots.
+  /// `stream` is what work is captured from and replayed on; it outlives the runner. Throws CheckError where SlotRing does not
+  /// take num_slots.
   GraphRunner(StreamRef stream, std::int32_t num_slots);
 
   /// See BucketTable::add. Before the first capture.

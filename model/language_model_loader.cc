@@ -123,8 +123,8 @@ LanguageModelCaptures captures_of(const LanguageModelOptions& options, bool is_c
   return captures;
 }
 
-/// What the graphs of all captured steps will take, in all their slots, and those of blocks, which have one: the driver tells only
-/// once they are there.
+/// What the graphs of all captured steps will take, in all their slots, and those of blocks, which have one: the driver tells
+/// only once they are there.
 std::int64_t expected_graph_bytes(const ModelConfig& config, const LanguageModelCaptures& sizes,
                                   const CaptureOptions& captures) {
   constexpr std::int64_t kKeys = 2;  // with and without log-probabilities

@@ -22,7 +22,8 @@ void merge_config_file(std::vector<std::string>& arguments);
 /// The operations that RIGEL_SIMT may name.
 [[nodiscard]] std::span<const std::string_view> device_text_names();
 
-/// Takes what the environment says about the virtual device: RIGEL_SIMT (all, or device_text_names() with commas between), SIMT_ORDER (ascending, descending, random), SIMT_SEED. The one place where the program reads its environment.
+/// Takes what the environment says about the virtual device: RIGEL_SIMT (all, or device_text_names() with commas between),
+/// SIMT_ORDER (ascending, descending, random), SIMT_SEED. The one place where the program reads its environment.
 /// Throws std::invalid_argument naming variable and value.
 void read_environment(WorkerOptions& options);
 

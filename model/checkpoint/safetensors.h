@@ -11,8 +11,8 @@
 
 namespace rigel {
 
-/// Parses a whole safetensors file (8-byte little-endian header length, JSON header, data). The tensors must tile the data without
-/// holes or overlap, as the format demands. Throws ModelFileError with `source`, tensor and what was found.
+/// Parses a whole safetensors file (8-byte little-endian header length, JSON header, data). The tensors must tile the data
+/// without holes or overlap, as the format demands. Throws ModelFileError with `source`, tensor and what was found.
 [[nodiscard]] std::vector<CheckpointTensor> parse_safetensors(std::span<const std::byte> file,
                                                               std::string_view source);
 

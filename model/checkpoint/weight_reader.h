@@ -12,7 +12,8 @@
 
 namespace rigel {
 
-/// Told as weights are read. Called on the reading thread, at most once per megabyte of source and once at the end of each tensor.
+/// Told as weights are read. Called on the reading thread, at most once per megabyte of source and once at the end of each
+/// tensor.
 class LoadProgress {
  public:
   virtual ~LoadProgress() = default;

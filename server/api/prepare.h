@@ -15,7 +15,8 @@ namespace rigel::server {
                                                            std::string_view field);
 
 /// One request a choice, in the order of the answer's choices: prompt 0 choice 0, prompt 0 choice 1, ...
-/// Answers end at the context's end at the latest; a chat that names no length may go on until there. With a seed, choice i of a prompt draws from seed + i.
+/// Answers end at the context's end at the latest; a chat that names no length may go on until there. With a seed, choice i of
+/// a prompt draws from seed + i.
 /// Errors: 400, with both numbers where a prompt is longer than the context, and for what needs a tokenizer where there is none.
 [[nodiscard]] Parsed<std::vector<GenerationRequest>> prepare_requests(const GenerationCall& call,
                                                                       const TextCodec& codec,

@@ -25,7 +25,8 @@ inline void append_text(Bytes& bytes, std::string_view text) {
   }
 }
 
-/// Writes GGUF files from the specification, independently of the reader: what a test says is what the file holds, right or wrong.
+/// Writes GGUF files from the specification, independently of the reader: what a test says is what the file holds, right or
+/// wrong.
 class GgufWriter {
  public:
   explicit GgufWriter(std::uint32_t version) : version_(version) {}

@@ -21,7 +21,8 @@ struct MixedRequest {
 };
 
 /// Requests that are in a service at the same time, the same for one seed: 3 to 12 with prompts of 1 to 200 tokens; greedy and
-/// seeded sampling, penalties, biases, log-probabilities, several answers to one prompt, prompts that are scored, all kinds of stops, cancels.
+/// seeded sampling, penalties, biases, log-probabilities, several answers to one prompt, prompts that are scored, all kinds of
+/// stops, cancels.
 [[nodiscard]] std::vector<MixedRequest> make_request_mix(std::uint32_t seed,
                                                          std::int32_t vocab_size);
 
