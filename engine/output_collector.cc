@@ -57,16 +57,18 @@ void OutputCollector::finish_request(NodeSubmodule& submodule, const BatchColumn
   }
   const RequestView request(*batch.infos[lane], batch.metadata[lane]);
   submodule.filter_batched_output(request, *signals);
+  const NodeInputs& row = *batch.inputs[lane];
+  const WalkId walk = submodule.combines_walks(batch.walk) ? row.walk : batch.walk;
   // The next step reads the value on the device, or the client gets it out of the rows: the signal is there, and no tensor
   // travels.
-  for (const SignalId signal : submodule.device_loopback_signals(batch.walk)) {
+  for (const SignalId signal : submodule.device_loopback_signals(walk)) {
     drop_tensors(*signals, signal);
   }
-  for (const InlineSignal& inlined : submodule.inline_client_signals(batch.walk)) {
+  for (const InlineSignal& inlined : submodule.inline_client_signals(walk)) {
     drop_tensors(*signals, inlined.signal);
   }
   try {
-    submodule.postprocess(request, *signals, *batch.inputs[lane]);
+    submodule.postprocess(request, *signals, row);
   } catch (const DeviceError&) {
     throw;  // concerns everybody
   } catch (const std::exception& error) {

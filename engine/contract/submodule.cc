@@ -22,6 +22,10 @@ const NodeInputs* NodeSubmodule::uniform_row_inputs(WalkId) const {
   return nullptr;
 }
 
+bool NodeSubmodule::combines_walks(WalkId /*label*/) const {
+  return false;
+}
+
 bool NodeSubmodule::can_batch(const BatchColumns&) const {
   return false;
 }

@@ -106,6 +106,10 @@ class NodeSubmodule {
   /// One immutable row that serves every lane of a step of this walk, or null. Equal to what prepare_inputs would give.
   [[nodiscard]] virtual const NodeInputs* uniform_row_inputs(WalkId walk) const;
 
+  /// Whether rows of several walks may run in one step, which then bears this walk id, a label that is no walk. Each row says
+  /// its own walk (NodeInputs::walk). Fixed at load.
+  [[nodiscard]] virtual bool combines_walks(WalkId label) const;
+
   /// Whether these lanes may run in one forward.
   [[nodiscard]] virtual bool can_batch(const BatchColumns& batch) const;
 
