@@ -58,6 +58,9 @@ class LanguageModel final : public ArNodeSubmodule {
   [[nodiscard]] std::span<const SignalId> device_loopback_signals(WalkId walk) const override;
   [[nodiscard]] std::span<const InlineSignal> inline_client_signals(WalkId walk) const override;
   [[nodiscard]] const NodeInputs* uniform_row_inputs(WalkId walk) const override;
+  [[nodiscard]] bool combines_walks(WalkId label) const override {
+    return label == LanguageModelNames::kMixed;
+  }
   [[nodiscard]] bool can_batch(const BatchColumns& batch) const override;
   [[nodiscard]] bool can_use_cuda_graphs(const BatchColumns& batch) const override;
   [[nodiscard]] CgKey cg_key_info(const BatchColumns& batch) const override;

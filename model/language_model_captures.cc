@@ -33,6 +33,7 @@ std::vector<CudaGraphConfig> LanguageModel::get_cuda_graph_configs(
     if (!captures_.packed_tokens.empty()) {
       PackedGraphConfig config;
       config.capture_walk = Names::kMixed;
+      config.replay_walks = {Names::kPrefill};  // steps of prompts alone
       config.key = key;
       config.key_name = key == Names::kWithLogprobs ? "logprobs" : "";
       config.batch_sizes = captures_.packed_lanes;

@@ -74,6 +74,10 @@ class ModelCompiler {
       walk.scope_of_loop.resize(program_.names.loops.size(), -1);
     }
     check_streaming_inputs();
+    for (const CombinedWalks& combined : definition_.combined) {
+      program_.step_walks.push_back(compile_combined(combined));
+    }
+    add_lone_walks();
     return std::move(program_);
   }
 
@@ -85,6 +89,9 @@ class ModelCompiler {
       }
       program_.names.walks.intern(walk.name);
       for_each_node(walk.body, [&](const Node& node) { program_.names.nodes.intern(node.name); });
+    }
+    for (const CombinedWalks& combined : definition_.combined) {
+      program_.names.walks.intern(combined.label);
     }
   }
 
@@ -258,12 +265,61 @@ class ModelCompiler {
     }
   }
 
+  [[nodiscard]] StepWalks compile_combined(const CombinedWalks& combined) const {
+    if (combined.label.empty() ||
+        std::ranges::count(definition_.walks, combined.label, &Walk::name) > 0 ||
+        std::ranges::count(definition_.combined, combined.label, &CombinedWalks::label) > 1) {
+      fail(combined, "the label must be a name of its own, of no walk and no other set");
+    }
+    const std::optional<NodeId> node = program_.names.nodes.find(combined.node);
+    if (!node) {
+      fail(combined, "there is no such node; name one of a walk");
+    }
+    if (combined.walks.size() < 2 || combined.walks.size() > CombinedWalks::kMaxWalks) {
+      fail(combined, fmt::format("walks has {} names; it must have 2 to {}", combined.walks.size(),
+                                 CombinedWalks::kMaxWalks));
+    }
+    StepWalks compiled{
+        .node = *node, .label = *program_.names.walks.find(combined.label), .walks = {}};
+    for (const std::string& name : combined.walks) {
+      const std::optional<WalkId> walk = program_.names.walks.find(name);
+      if (!walk || !program_.walk(*walk).find(*node)) {
+        fail(combined, fmt::format("walk '{}' does not have the node; take it out", name));
+      }
+      if (compiled.has(*walk) || is_in_a_set(*node, *walk)) {
+        fail(combined, fmt::format("walk '{}' is combined twice; keep one", name));
+      }
+      compiled.walks.push_back(*walk);
+    }
+    return compiled;
+  }
+
+  [[nodiscard]] bool is_in_a_set(NodeId node, WalkId walk) const {
+    return std::ranges::any_of(program_.step_walks, [=](const StepWalks& set) {
+      return set.node == node && set.has(walk);
+    });
+  }
+
+  void add_lone_walks() {
+    for (const CompiledWalk& walk : program_.walks) {
+      for (const CompiledNode& node : walk.nodes) {
+        if (!is_in_a_set(node.id, walk.id)) {
+          program_.step_walks.push_back({node.id, walk.id, {walk.id}});
+        }
+      }
+    }
+  }
+
   [[nodiscard]] PartitionId partition_of(WalkId walk) const {
     return static_cast<PartitionId>(partition_of_walk_[static_cast<std::size_t>(walk)]);
   }
   [[nodiscard]] static std::string name_of(const Connection& connection) {
     return fmt::format("connection '{}' from '{}' to '{}'", connection.signal, connection.from,
                        connection.to);
+  }
+  [[noreturn]] static void fail(const CombinedWalks& combined, const std::string& message) {
+    throw DefinitionError(fmt::format("combined walks '{}' of node '{}': {}", combined.label,
+                                      combined.node, message));
   }
   [[noreturn]] static void fail(const PartitionDefinition& partition, const std::string& message) {
     throw DefinitionError(fmt::format("partition '{}': {}", partition.name, message));

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <stdexcept>
 #include <string>
@@ -116,11 +117,22 @@ struct Connection {
   ChunkRule chunks{};
 };
 
+/// Walks that may run in one step of a node, such as prompts beside decode lanes. Walks that no set of the node names run
+/// apart, so that without sets every step is of one walk. The node's submodule must agree (NodeSubmodule::combines_walks).
+struct CombinedWalks {
+  static constexpr std::size_t kMaxWalks = 4;
+
+  std::string node{};
+  std::string label{};  // what such a step is called in place of a walk; no walk of its own
+  std::vector<std::string> walks{};
+};
+
 /// All that a model says about its dataflow.
 struct Definition {
   std::vector<Walk> walks{};
   std::vector<PartitionDefinition> partitions{};
   std::vector<Connection> connections{};
+  std::vector<CombinedWalks> combined{};
 };
 
 }  // namespace rigel::walk

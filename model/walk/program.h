@@ -4,6 +4,7 @@
 #include "engine/contract/input_metadata.h"
 #include "model/walk/definition.h"
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <optional>
@@ -152,13 +153,25 @@ struct CompiledPartition {
   std::vector<WalkId> walks;
 };
 
+/// Walks of which one step of a node may have rows. A step of rows of one walk bears that walk's id, another one the label.
+struct StepWalks {
+  NodeId node{};
+  WalkId label{};  // of a set of one walk: that walk
+  std::vector<WalkId> walks;
+
+  [[nodiscard]] bool has(WalkId walk) const {
+    return std::ranges::find(walks, walk) != walks.end();
+  }
+};
+
 /// All walks of a model.
 class Program {
  public:
   Names names;
-  std::vector<CompiledWalk> walks;            // by WalkId
+  std::vector<CompiledWalk> walks;            // by WalkId; that of a label is empty
   std::vector<CompiledPartition> partitions;  // by PartitionId
   std::vector<Stream> streams;                // by StreamId
+  std::vector<StepWalks> step_walks;  // each walk of each node is in one set, most sets have one
 
   [[nodiscard]] const CompiledWalk& walk(WalkId id) const {
     return walks[static_cast<std::size_t>(id)];
