@@ -34,14 +34,23 @@ Composite::Composite(CompositeModel model, RequestTable& table, CompositeListene
   for (std::size_t node = 0; node < runners_.size(); ++node) {
     give_row_tensors(static_cast<NodeId>(node));
   }
-  for (const walk::CompiledWalk& walk : program.walks) {
-    for (const walk::CompiledNode& node : walk.nodes) {
-      keys_.push_back({.node = {walk.id, node.id}});
-    }
+  for (const walk::StepWalks& walks : program.step_walks) {
+    check_combined(walks);
+    keys_.push_back({.walks = &walks});
   }
 }
 
 Composite::~Composite() = default;
+
+void Composite::check_combined(const walk::StepWalks& walks) {
+  if (walks.walks.size() < 2) {
+    return;
+  }
+  const walk::Names& names = model_.program.names;
+  RIGEL_CHECK(runner_of(walks.node).engine().submodule().combines_walks(walks.label),
+              "the submodule of node '{}' does not run walks together as '{}'",
+              names.nodes.name(walks.node), names.walks.name(walks.label));
+}
 
 /// Signals that somebody takes as tensors, where the node gives them as rows of its batch. Whichever walk takes them, all have
 /// them: a request that lost its cache runs rows of an earlier walk in a later one.
@@ -52,6 +61,11 @@ void Composite::give_row_tensors(NodeId node) {
     if (const auto index = walk.find(node)) {
       walks.push_back(walk.id);
       add_taken_signals(walk, walk.nodes[*index], signals);
+    }
+  }
+  for (const walk::StepWalks& combined : model_.program.step_walks) {
+    if (combined.node == node && combined.walks.size() > 1) {
+      walks.push_back(combined.label);
     }
   }
   for (const WalkId walk : walks) {
@@ -108,10 +122,12 @@ void Composite::find_keys() {
   const NodeStep* in_front = num_in_flight() > 0 ? &step_of(last_launched()) : nullptr;
   order_.clear();
   for (Key& key : keys_) {
-    key.continues = in_front != nullptr && in_front->node.walk == key.node.walk &&
-                    runner_of(key.node.node).follows(*in_front);
-    if (key.continues || std::ranges::find(ready_.entries, key.node, &ReadyNodes::Entry::node) !=
-                             ready_.entries.end()) {
+    key.continues =
+        in_front != nullptr && runner_of(key.walks->node).follows(*in_front, *key.walks);
+    const auto waits = [&](const ReadyNodes::Entry& entry) {
+      return entry.node.node == key.walks->node && key.walks->has(entry.node.walk);
+    };
+    if (key.continues || std::ranges::any_of(ready_.entries, waits)) {
       order_.push_back(&key);
     }
   }
@@ -123,7 +139,7 @@ bool Composite::launch_step() {
   find_keys();
   for (Key* key : order_) {
     // Not before a refused step is tried again: whoever made room for it would take that room back.
-    runner_of(key->node.node).resume();
+    runner_of(key->walks->node).resume();
     Attempt attempt;
     do {
       attempt = try_launch(*key);
@@ -139,7 +155,7 @@ bool Composite::launch_step() {
 }
 
 Composite::Attempt Composite::try_launch(Key& key) {
-  NodeRunner& runner = runner_of(key.node.node);
+  NodeRunner& runner = runner_of(key.walks->node);
   NodeStep& step = step_of(last_launched() + 1);
   const NodeStep* in_front = key.continues ? &step_of(last_launched()) : nullptr;
   const Epoch before = runner.engine().last_launched();
@@ -147,7 +163,7 @@ Composite::Attempt Composite::try_launch(Key& key) {
   bool built = false;
   std::optional<std::string> error;
   try {
-    built = runner.build(key.node.walk, in_front, step);
+    built = runner.build(*key.walks, in_front, step);
     if (built) {
       outcome = runner.launch(step);
     }
@@ -191,7 +207,7 @@ bool Composite::make_room(NodeRunner& runner, const AdmitOutcome& refusal, NodeS
   if (refusal.reason != Reason::kAllocationFailed || !runner.make_room(step)) {
     step.failed.push_back(
         {refusal.handle, fmt::format("node '{}' has no room for this request",
-                                     model_.program.names.nodes.name(step.node.node))});
+                                     model_.program.names.nodes.name(step.node))});
   }
   ++num_changes_;
   return true;

@@ -19,8 +19,8 @@
 namespace rigel {
 
 /// Runs requests through the walks of a model of several nodes. Whichever (node, walk) was launched least recently is next, of
-/// those that somebody waits for; a step that continues one in flight runs where nobody else does. At most two steps are in
-/// flight over all nodes; they complete in the order of their launch.
+/// those that somebody waits for, where walks that a node combines count as one; a step that continues one in flight runs where
+/// nobody else does. At most two steps are in flight over all nodes; they complete in the order of their launch.
 ///
 /// A partition runs its walks in the order of its definition. An input that the request brings, or that a walk persisted, enters
 /// the first walk that has it. A request that waits for something that nobody will bring fails. Thread: worker.
@@ -55,7 +55,7 @@ class Composite {
   /// Lanes of the request in steps in flight.
   [[nodiscard]] std::int64_t num_lanes_in_flight(RequestHandle handle) const;
   /// The node of the last launched step. Requires that there was one.
-  [[nodiscard]] NodeId last_node() const { return step_of(last_launched()).node.node; }
+  [[nodiscard]] NodeId last_node() const { return step_of(last_launched()).node; }
   [[nodiscard]] const Engine& engine_of(NodeId node) const {
     return runners_[static_cast<std::size_t>(node)]->engine();
   }
@@ -68,7 +68,7 @@ class Composite {
 
  private:
   struct Key {
-    WalkNode node;
+    const walk::StepWalks* walks = nullptr;
     Epoch last_launch = 0;
     bool continues = false;  // the step in flight
   };
@@ -89,6 +89,7 @@ class Composite {
   [[nodiscard]] Row& row_of(RequestHandle handle) {
     return rows_[static_cast<std::size_t>(handle.row)];
   }
+  void check_combined(const walk::StepWalks& walks);
   void give_row_tensors(NodeId node);
   void add_taken_signals(const walk::CompiledWalk& walk, const walk::CompiledNode& node,
                          std::vector<SignalId>& signals);
@@ -102,15 +103,18 @@ class Composite {
   [[nodiscard]] Attempt try_launch(Key& key);
   [[nodiscard]] bool make_room(NodeRunner& runner, const AdmitOutcome& refusal, NodeStep& step);
   void run_idle(NodeStep& step);
-  void route_idle(const NodeStep& step, std::span<const RequestHandle> idle);
+  void route_idle(WalkNode node, RequestHandle idle);
   void take_failures(NodeRunner& runner);
   void fail(RequestHandle handle, const std::string& error);
   void fail_stuck();
   [[nodiscard]] std::string missing_inputs(const Row& row) const;
 
   void land(const NodeStep& step);
+  void land_walk(const NodeStep& step, WalkId walk);
   void stop_loops(const NodeStep& step, const HostRows& rows);
+  void end_loops(const NodeStep& step, WalkId walk);
   void route(NodeStep& step, const HostRows& rows);
+  void route_walk(NodeStep& step, WalkId walk, const HostRows& rows);
   void follow_routes(WalkNode node);
   void append_inline_values(const NodeStep& step, const HostRows& rows, std::size_t lane);
   [[nodiscard]] bool counts_new_tokens(WalkNode node, SignalId signal) const;
@@ -141,8 +145,10 @@ class Composite {
   std::vector<RequestFailure> failures_;
   std::vector<RequestView> views_;
   std::vector<LoopStop> stops_;
+  std::vector<LoopStop> walk_stops_;
   std::vector<LoopStop> stopped_;
-  std::vector<std::size_t> landed_;  // lanes
+  std::vector<std::size_t> landed_;   // lanes
+  std::vector<std::size_t> landing_;  // of one walk
   std::vector<RequestHandle> handles_;
   std::vector<const SignalMap*> outputs_;
   std::vector<InlineValue> inlined_;

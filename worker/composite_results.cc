@@ -12,7 +12,7 @@ namespace rigel {
 
 void Composite::complete_step() {
   NodeStep& step = step_of(last_completed() + 1);
-  NodeRunner& runner = runner_of(step.node.node);
+  NodeRunner& runner = runner_of(step.node);
   const Epoch epoch = last_completed() + 1;
   const auto end = [&] {
     if (last_completed() < epoch) {
@@ -41,30 +41,38 @@ void Composite::complete_step() {
 /// Keeps the lanes whose values count: not those of requests that are gone, nor steps that a loop's end has overtaken, nor parts
 /// of rows that have more.
 void Composite::land(const NodeStep& step) {
-  handles_.clear();
   landed_.clear();
+  for (const WalkId walk : step.walks) {
+    land_walk(step, walk);
+  }
+  if (step.walks.size() > 1) {
+    std::ranges::sort(landed_);
+  }
+}
+
+void Composite::land_walk(const NodeStep& step, WalkId walk) {
+  handles_.clear();
+  landing_.clear();
   for (std::size_t lane = 0; lane < step.lanes.size(); ++lane) {
-    if (step.lanes[lane].ends_row) {
+    if (step.lanes[lane].walk == walk && step.lanes[lane].ends_row) {
       handles_.push_back(step.lanes[lane].handle);
-      landed_.push_back(lane);
+      landing_.push_back(lane);
     }
   }
-  context_.walks.land(step.node, handles_, wasted_);
-  std::size_t kept = 0;
+  context_.walks.land({walk, step.node}, handles_, wasted_);
   auto wasted = wasted_.begin();
-  for (std::size_t index = 0; index < landed_.size(); ++index) {
+  for (std::size_t index = 0; index < landing_.size(); ++index) {
     if (wasted != wasted_.end() && *wasted == index) {
       ++wasted;
       num_wasted_rows_ += context_.table.find(handles_[index]) != nullptr ? 1 : 0;
     } else {
-      landed_[kept++] = landed_[index];
+      landed_.push_back(landing_[index]);
     }
   }
-  landed_.resize(kept);
 }
 
 void Composite::stop_loops(const NodeStep& step, const HostRows& rows) {
-  NodeRunner& runner = runner_of(step.node.node);
+  NodeRunner& runner = runner_of(step.node);
   views_.clear();
   for (const std::size_t lane : landed_) {
     views_.emplace_back(runner.info_of(step.lanes[lane].handle), step.batch.metadata()[lane]);
@@ -75,51 +83,75 @@ void Composite::stop_loops(const NodeStep& step, const HostRows& rows) {
   std::erase_if(landed_, [&](std::size_t lane) {
     return context_.table.find(step.lanes[lane].handle) == nullptr;
   });
-  const auto loop = model_.program.innermost_loop(step.node.walk, step.node.node);
   for (const std::size_t lane : landed_) {
-    if (loop && step.lanes[lane].ends_streams) {
-      stops_.push_back({step.lanes[lane].handle, *loop});
+    const NodeLane& ending = step.lanes[lane];
+    const auto loop = model_.program.innermost_loop(ending.walk, step.node);
+    if (loop && ending.ends_streams) {
+      stops_.push_back({ending.handle, *loop});
     }
   }
-  context_.walks.stop_loops(step.node, stops_, stopped_);
-  const walk::CompiledWalk& walk = model_.program.walk(step.node.walk);
-  for (const LoopStop& stop : stops_) {
-    if (!walk.find(stop.loop) && std::ranges::find(row_of(stop.handle).ended_loops, stop.loop) ==
-                                     row_of(stop.handle).ended_loops.end()) {
-      row_of(stop.handle).ended_loops.push_back(stop.loop);  // of a walk to come
+  if (!stops_.empty()) {
+    for (const WalkId walk : step.walks) {
+      end_loops(step, walk);
     }
   }
 }
 
+/// Of the stops those whose lanes are of this walk; a loop that the walk does not have ends before it begins.
+void Composite::end_loops(const NodeStep& step, WalkId walk) {
+  walk_stops_.clear();
+  const walk::CompiledWalk& compiled = model_.program.walk(walk);
+  for (const LoopStop& stop : stops_) {
+    const auto lane = std::ranges::find(step.lanes, stop.handle, &NodeLane::handle);
+    if (lane == step.lanes.end() || lane->walk != walk) {
+      continue;
+    }
+    walk_stops_.push_back(stop);
+    std::vector<LoopId>& ended = row_of(stop.handle).ended_loops;
+    if (!compiled.find(stop.loop) && std::ranges::find(ended, stop.loop) == ended.end()) {
+      ended.push_back(stop.loop);
+    }
+  }
+  context_.walks.stop_loops({walk, step.node}, walk_stops_, stopped_);
+}
+
 void Composite::route(NodeStep& step, const HostRows& rows) {
+  for (const WalkId walk : step.walks) {
+    route_walk(step, walk, rows);
+  }
+}
+
+void Composite::route_walk(NodeStep& step, WalkId walk, const HostRows& rows) {
+  const WalkNode node{walk, step.node};
   handles_.clear();
   outputs_.clear();
   values_.clear();
   for (const std::size_t lane : landed_) {
-    handles_.push_back(step.lanes[lane].handle);
-    outputs_.push_back(&step.outputs[lane]);
-    append_inline_values(step, rows, lane);
+    if (step.lanes[lane].walk == walk) {
+      handles_.push_back(step.lanes[lane].handle);
+      outputs_.push_back(&step.outputs[lane]);
+      append_inline_values(step, rows, lane);
+    }
   }
-  context_.walks.route({step.node, handles_, outputs_}, routed_);
+  context_.walks.route({node, handles_, outputs_}, routed_);
   // What goes to the client by value does not go there as a tensor, too.
-  const auto inlined =
-      runner_of(step.node.node).engine().submodule().inline_client_signals(step.node.walk);
+  const auto inlined = runner_of(step.node).engine().submodule().inline_client_signals(walk);
   std::erase_if(routed_.to_client, [&](const RouteOutput::ToClient& value) {
     return std::ranges::find(inlined, value.signal, &InlineSignal::signal) != inlined.end();
   });
-  follow_routes(step.node);
+  follow_routes(node);
   for (const RequestHandle handle : handles_) {
     poll_streams(handle);
   }
 }
 
 void Composite::append_inline_values(const NodeStep& step, const HostRows& rows, std::size_t lane) {
-  const RequestHandle handle = step.lanes[lane].handle;
-  NodeRunner& runner = runner_of(step.node.node);
+  const auto [handle, walk] = std::pair(step.lanes[lane].handle, step.lanes[lane].walk);
+  NodeRunner& runner = runner_of(step.node);
   inlined_.clear();
-  runner.engine().append_inline_values(step.node.walk, rows, handle, inlined_);
+  runner.engine().append_inline_values(walk, rows, handle, inlined_);
   for (const InlineValue& inlined : inlined_) {
-    if (counts_new_tokens(step.node, inlined.signal)) {
+    if (counts_new_tokens({walk, step.node}, inlined.signal)) {
       runner.add_sampled(handle, inlined.value.span<const std::int32_t>());
     }
     values_.push_back(
@@ -172,9 +204,9 @@ void Composite::undo_overtaken(WalkId walk) {
     const walk::Range inside = compiled.scopes[*compiled.find(loop)].nodes;
     for (Epoch epoch = last_completed() + 1; epoch <= last_launched(); ++epoch) {
       NodeStep& flying = step_of(epoch);
-      const auto node = compiled.find(flying.node.node);
-      if (flying.node.walk == walk && *node >= inside.begin && *node < inside.end) {
-        runner_of(flying.node.node).undo_lane(flying, handle);
+      const auto node = compiled.find(flying.node);
+      if (node && *node >= inside.begin && *node < inside.end) {
+        runner_of(flying.node).undo_lane(flying, walk, handle);
       }
     }
   }
@@ -216,31 +248,29 @@ void Composite::run_idle(NodeStep& step) {
     return;
   }
   ++num_changes_;
-  const std::vector<RequestHandle> idle = std::exchange(step.idle, {});
-  try {
-    route_idle(step, idle);
-  } catch (const DeviceError&) {
-    throw;
-  } catch (const std::exception& error) {
-    for (const RequestHandle handle : idle) {
-      fail(handle, error.what());
+  for (const NodeLane& idle : std::exchange(step.idle, {})) {
+    try {
+      route_idle({idle.walk, step.node}, idle.handle);
+    } catch (const DeviceError&) {
+      throw;
+    } catch (const std::exception& error) {
+      fail(idle.handle, error.what());
     }
   }
 }
 
-void Composite::route_idle(const NodeStep& step, std::span<const RequestHandle> idle) {
-  const auto loop = model_.program.innermost_loop(step.node.walk, step.node.node);
-  context_.walks.land(step.node, idle, wasted_);
+void Composite::route_idle(WalkNode node, RequestHandle idle) {
+  const std::span<const RequestHandle> only(&idle, 1);
+  const auto loop = model_.program.innermost_loop(node.walk, node.node);
+  context_.walks.land(node, only, wasted_);
   stops_.clear();
-  for (const RequestHandle handle : idle) {
-    if (loop) {
-      stops_.push_back({handle, *loop});
-    }
+  if (loop) {
+    stops_.push_back({idle, *loop});
   }
-  context_.walks.stop_loops(step.node, stops_, stopped_);
+  context_.walks.stop_loops(node, stops_, stopped_);
   values_.clear();
-  context_.walks.route({step.node, idle, {}}, routed_);
-  follow_routes(step.node);
+  context_.walks.route({node, only, {}}, routed_);
+  follow_routes(node);
 }
 
 }  // namespace rigel

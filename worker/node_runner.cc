@@ -40,6 +40,14 @@ NodeRunner::NodeRunner(WalkContext& context, NodeId node, std::unique_ptr<Engine
       parked_(context.table.num_rows()) {
   RIGEL_CHECK(!has_token_rows_ || max_step_tokens > 0,
               "a node with rows of tokens runs {} tokens a step", max_step_tokens);
+  RIGEL_CHECK(!has_token_rows_ || max_step_tokens >= context.table.num_rows() ||
+                  std::ranges::none_of(context.program.step_walks,
+                                       [node](const walk::StepWalks& walks) {
+                                         return walks.node == node && walks.walks.size() > 1;
+                                       }),
+              "max_num_batched_tokens must be at least max_num_seqs where walks of a node of token "
+              "rows are combined, got {} and {}",
+              max_step_tokens, context.table.num_rows());
   NodeResources& resources = engine_->resources();
   for (std::size_t index = 0; index < resources.size() && kv_cache_ == nullptr; ++index) {
     kv_cache_ = dynamic_cast<KvCache*>(&resources[index]);
@@ -75,33 +83,100 @@ void NodeRunner::remove(RequestHandle handle) {
   row = {};
 }
 
-bool NodeRunner::build(WalkId walk, const NodeStep* in_front, NodeStep& step) {
+bool NodeRunner::build(const walk::StepWalks& walks, const NodeStep* in_front, NodeStep& step) {
   step.clear();
-  step.node = {walk, node_};
-  step.batch.walk = walk;
-  deferred_.reset({});
-  find_waiting(step.node);
-  if (in_front != nullptr && in_front->node.walk == walk && find_target(*in_front)) {
-    add_continuing(*in_front, step);
+  step.node = node_;
+  groups_.clear();
+  waiting_rows_.reset({});
+  fronts_.clear();
+  find_waiting(walks, step);
+  if (in_front != nullptr) {
+    find_fronts(walks, *in_front);
   }
-  if (step.lanes.empty() && (takes_rows(walk) || anybody_brings_tokens())) {
-    add_parts(step);
+  if (waiting_.empty() && fronts_.empty()) {
+    return false;
   }
-  if (step.rows.empty() && !takes_rows(walk)) {
-    add_waiting(step);
+  const std::int32_t most_lanes = choose(walks, in_front);
+  if (!fronts_.empty()) {
+    add_continuing(walks, *in_front, most_lanes, step);
   }
+  add_waiting(walks, most_lanes, step);
   if (!step.batch.empty()) {
-    prepare(step);
+    prepare(walks, step);
   }
   return !step.batch.empty();
 }
 
 /// Rows that are ready; the order in which they last ran is that in which they have waited.
-void NodeRunner::find_waiting(WalkNode node) {
-  context_.walks.ready_nodes(&parked_, node, std::nullopt, ready_);
-  waiting_.assign(ready_.handles.begin(), ready_.handles.end());
-  std::ranges::stable_sort(
-      waiting_, {}, [this](RequestHandle handle) { return context_.steps.last_touch(handle.row); });
+void NodeRunner::find_waiting(const walk::StepWalks& walks, NodeStep& step) {
+  waiting_.clear();
+  for (const WalkId walk : walks.walks) {
+    context_.walks.ready_nodes(&parked_, WalkNode{walk, node_}, std::nullopt, ready_);
+    for (const RequestHandle handle : ready_.handles) {
+      waiting_.push_back({&row_of(handle), walk, walk, context_.steps.last_touch(handle.row)});
+    }
+  }
+  admit_waiting(step);
+  const auto order = [](const Waiting& waiting) {
+    return std::pair(waiting.last_touch, waiting.row->number);
+  };
+  if (!std::ranges::is_sorted(waiting_, {}, order)) {
+    std::ranges::sort(waiting_, {}, order);
+  }
+}
+
+/// Those with tokens to bring make their rows and get their pages, first come, first served: nobody overtakes one that waits for
+/// its own. Whoever cannot run leaves.
+void NodeRunner::admit_waiting(NodeStep& step) {
+  arriving_.clear();
+  for (Waiting& waiting : waiting_) {
+    if (takes_rows(waiting.walk) || waiting.row->brings_tokens()) {
+      arriving_.push_back(&waiting);
+    }
+  }
+  if (arriving_.empty()) {
+    return;
+  }
+  std::ranges::sort(arriving_, {}, [](const Waiting* waiting) { return waiting->row->number; });
+  bool anybody_waits = false;
+  for (Waiting* const waiting : arriving_) {
+    NodeRow& row = *waiting->row;
+    if (!bring_tokens(step, *waiting)) {
+      waiting->row = nullptr;
+    } else if ((anybody_waits && row.phase != NodeRow::Phase::kRunning) || !begin(row)) {
+      anybody_waits = true;
+      waiting->row = nullptr;
+    } else {
+      waiting->row_walk = row.tokens.next().walk;
+    }
+  }
+  std::erase_if(waiting_, [](const Waiting& waiting) { return waiting.row == nullptr; });
+}
+
+/// The walks of the step; rows of others go on waiting. Returns the lanes that it may have.
+std::int32_t NodeRunner::choose(const walk::StepWalks& walks, const NodeStep* in_front) {
+  demands_.clear();
+  const auto demand_of = [&](WalkId walk) -> WalkDemand& {
+    const auto known = std::ranges::find(demands_, walk, &WalkDemand::walk);
+    return known != demands_.end() ? *known
+                                   : demands_.emplace_back(WalkDemand{
+                                         .walk = walk,
+                                         .max_lanes = max_lanes(walk),
+                                         .combines = walks.walks.size() > 1 && walks.has(walk)});
+  };
+  for (const Waiting& waiting : waiting_) {
+    ++demand_of(waiting.row_walk).num_rows;
+  }
+  for (const WalkId front : fronts_) {
+    demand_of(front).num_rows += std::ranges::count(in_front->lanes, front, &NodeLane::walk);
+  }
+  const std::int32_t most_lanes = choose_walks(demands_, max_lanes(walks.label));
+  const auto is_left_out = [this](WalkId walk) {
+    return !std::ranges::find(demands_, walk, &WalkDemand::walk)->is_chosen;
+  };
+  std::erase_if(waiting_, [&](const Waiting& waiting) { return is_left_out(waiting.row_walk); });
+  std::erase_if(fronts_, is_left_out);
+  return most_lanes;
 }
 
 std::int32_t NodeRunner::max_lanes(WalkId walk) const {
@@ -117,21 +192,18 @@ void NodeRunner::show_counters(WalkId walk, std::span<const RequestHandle> handl
   context_.walks.update_loop_counters(walk, handles, infos_);
 }
 
-/// The counters at which each of `handles` will run, the first `num_next` one iteration of `loop` later, to `metadata_`.
-void NodeRunner::snapshot(WalkId walk, std::span<const RequestHandle> handles,
-                          std::optional<LoopId> loop, std::int64_t num_next) {
-  show_counters(walk, handles);
-  const_infos_.assign(infos_.begin(), infos_.end());
-  loop_counter_snapshots(const_infos_, loop, num_next, metadata_);
-}
-
 bool NodeRunner::takes(WalkId walk, SignalId input) const {
   const walk::CompiledWalk& compiled = context_.program.walk(walk);
   return compiled.input_of(*compiled.find(node_), input).has_value();
 }
 
-CgKey NodeRunner::group_of(WalkId walk, RequestHandle handle, const InputMetadata& metadata) {
-  return engine_->capture_group(walk, info_of(handle), metadata);
+StepGroups::Groups NodeRunner::groups_of(const walk::StepWalks& walks, WalkId row_walk,
+                                         RequestHandle handle, const InputMetadata& metadata) {
+  const RequestInfo& info = info_of(handle);
+  const bool shares = walks.walks.size() > 1;
+  return {.walk = row_walk,
+          .own = engine_->capture_group(row_walk, info, metadata),
+          .shared = shares ? engine_->capture_group(walks.label, info, metadata) : CgKey()};
 }
 
 /// Where the chunks of streams that wait at the node stand.
@@ -144,52 +216,66 @@ void NodeRunner::add_chunk_info(WalkId walk, RequestHandle handle, InputMetadata
   }
 }
 
-void NodeRunner::add_waiting(NodeStep& step) {
-  if (waiting_.empty()) {
-    return;
-  }
-  const auto cap = static_cast<std::size_t>(max_lanes(step.node.walk));
-  snapshot(step.node.walk, waiting_, std::nullopt, 0);
-  std::optional<CgKey> group;
-  if (!step.batch.empty()) {
-    group = group_of(step.node.walk, step.lanes[0].handle, step.batch.metadata()[0]);
-  }
-  for (std::size_t index = 0; index < waiting_.size() && step.batch.size() < cap; ++index) {
-    const RequestHandle handle = waiting_[index];
-    InputMetadata& metadata = metadata_[index];
-    add_chunk_info(step.node.walk, handle, metadata);
-    const CgKey own = group_of(step.node.walk, handle, metadata);
-    NodeRow& row = row_of(handle);
-    if ((group && own != *group) || row.brings_tokens() || !begin(row)) {
+/// What the request's next step is told of it.
+InputMetadata NodeRunner::metadata_of(const Waiting& waiting) {
+  const RequestHandle handle = waiting.row->handle;
+  show_counters(waiting.walk, {&handle, 1});
+  InputMetadata metadata{.loop_counters = waiting.row->info.loop_counters, .stream_chunks = {}};
+  add_chunk_info(waiting.walk, handle, metadata);
+  return metadata;
+}
+
+void NodeRunner::add_waiting(const walk::StepWalks& walks, std::int32_t most_lanes,
+                             NodeStep& step) {
+  parts_.clear();
+  for (const Waiting& waiting : waiting_) {
+    if (step.lanes.size() + parts_.size() >= static_cast<std::size_t>(most_lanes)) {
+      break;
+    }
+    const RequestHandle handle = waiting.row->handle;
+    InputMetadata metadata = metadata_of(waiting);
+    const StepGroups::Groups groups = groups_of(walks, waiting.row_walk, handle, metadata);
+    if (!groups_.admits(groups) || !begin(*waiting.row)) {
       continue;
     }
-    group = own;
-    std::ignore = context_.walks.pop(step.node, {&handle, 1}, /*check_ready=*/false);
-    SignalMap& signals = deferred_.assign(handle);
-    context_.walks.gather_inputs(step.node, handle, signals);
-    add_lane(step, handle, std::move(metadata), signals);
+    groups_.add(groups);
+    if (waiting.row->brings_tokens()) {
+      parts_.emplace_back(waiting, std::move(metadata));
+      continue;
+    }
+    const WalkNode node{waiting.walk, node_};
+    std::ignore = context_.walks.pop(node, {&handle, 1}, /*check_ready=*/false);
+    SignalMap& signals = waiting_rows_.assign(handle);
+    context_.walks.gather_inputs(node, handle, signals);
+    add_lane(step, waiting.walk, handle, std::move(metadata), signals);
+  }
+  if (!parts_.empty()) {
+    add_parts(step);
   }
 }
 
-void NodeRunner::add_lane(NodeStep& step, RequestHandle handle, InputMetadata metadata,
+void NodeRunner::add_lane(NodeStep& step, WalkId walk, RequestHandle handle, InputMetadata metadata,
                           const SignalMap& signals) {
   const bool ends_streams = has_finite_streams_ && context_.streams.ends(handle, node_).node;
   RequestInfo& info = info_of(handle);
-  info.walk = step.node.walk;
-  info.partition = context_.program.walk(step.node.walk).partition;
+  info.walk = walk;
+  info.partition = context_.program.walk(walk).partition;
   step.batch.add(
       handle, info, std::move(metadata),
-      LaneSource{
-          .walk = step.node.walk, .signals = &signals, .is_final_stream_chunk = ends_streams});
-  step.lanes.push_back({handle, ends_streams});
+      LaneSource{.walk = walk, .signals = &signals, .is_final_stream_chunk = ends_streams});
+  step.lanes.push_back({.handle = handle, .walk = walk, .ends_streams = ends_streams});
 }
 
-/// Lets the engine prepare the rows. Who fails is told by it; who declines goes back, unless nothing follows anyway.
-void NodeRunner::prepare(NodeStep& step) {
+void NodeRunner::prepare(const walk::StepWalks& walks, NodeStep& step) {
   engine_->prepare_inputs(step.batch);
-  if (step.batch.size() == step.lanes.size()) {
-    return;
+  if (step.batch.size() < step.lanes.size()) {
+    drop_unprepared(step);
   }
+  label(walks, step);
+}
+
+/// Who fails is told by the engine; who declines goes back, unless nothing follows anyway.
+void NodeRunner::drop_unprepared(NodeStep& step) {
   const std::span<const RequestHandle> left = step.batch.handles();
   const std::span<const RequestHandle> declined = step.batch.skipped();
   std::vector<NodeLane> lanes;
@@ -205,9 +291,9 @@ void NodeRunner::prepare(NodeStep& step) {
     } else if (std::ranges::find(declined, lane.handle) == declined.end()) {
       continue;  // has failed
     } else if (lane.ends_streams) {
-      step.idle.push_back(lane.handle);
+      step.idle.push_back(lane);
     } else {
-      context_.walks.push_back(step.node, {&lane.handle, 1});
+      context_.walks.push_back({lane.walk, node_}, {&lane.handle, 1});
     }
   }
   step.lanes = std::move(lanes);
@@ -217,10 +303,29 @@ void NodeRunner::prepare(NodeStep& step) {
   }
 }
 
+/// What the step is called: after the walk that its rows have in common, or after the set of walks.
+void NodeRunner::label(const walk::StepWalks& walks, NodeStep& step) const {
+  for (const NodeLane& lane : step.lanes) {
+    if (std::ranges::find(step.walks, lane.walk) == step.walks.end()) {
+      step.walks.push_back(lane.walk);
+    }
+  }
+  const std::span<const LaneSource> rows = step.batch.sources();
+  if (rows.empty()) {
+    return;
+  }
+  const WalkId first = rows.front().walk;
+  step.is_combined =
+      std::ranges::any_of(rows, [first](const LaneSource& row) { return row.walk != first; });
+  step.batch.walk = step.is_combined ? walks.label : first;
+}
+
 void NodeRunner::put_back(NodeStep& step) {
   counts_.add(SpeculativeRow::kDropped, step.num_continuing);
   settle_without(step);
-  context_.walks.push_back(step.node, step.batch.handles().subspan(step.num_continuing));
+  for (const NodeLane& lane : std::span(step.lanes).subspan(step.num_continuing)) {
+    context_.walks.push_back({lane.walk, node_}, {&lane.handle, 1});
+  }
 }
 
 AdmitOutcome NodeRunner::launch(NodeStep& step) {
@@ -229,13 +334,13 @@ AdmitOutcome NodeRunner::launch(NodeStep& step) {
     return outcome;
   }
   step.epoch = engine_->last_launched();
-  if (step.speculation) {
-    context_.walks.commit(*step.speculation, step.dropped, step.offers, returned_);
+  ++counts_.num_steps;
+  counts_.num_combined_steps += step.is_combined ? 1 : 0;
+  if (!step.speculations.empty()) {
+    commit(step);
     counts_.add(SpeculativeRow::kContinuing, step.num_continuing);
     counts_.add(SpeculativeRow::kFresh, step.lanes.size() - step.num_continuing);
     counts_.add(SpeculativeRow::kDropped, step.dropped.size());
-    step.speculation.reset();
-    settle_offers(step);
   }
   after_launch(step);
   step.outputs.resize(step.lanes.size());

@@ -17,13 +17,6 @@ bool NodeRunner::takes_rows(WalkId walk) const {
   return has_token_rows_ && engine_->submodule().uniform_row_inputs(walk) == nullptr;
 }
 
-/// Among those that wait, although the walk has one row for all: their cache was lost, and they start over.
-bool NodeRunner::anybody_brings_tokens() {
-  return has_token_rows_ && std::ranges::any_of(waiting_, [this](RequestHandle handle) {
-           return row_of(handle).brings_tokens();
-         });
-}
-
 void NodeRunner::add_sampled(RequestHandle handle, std::span<const std::int32_t> tokens) {
   NodeRow& row = row_of(handle);
   row.info.num_generated += static_cast<std::int32_t>(tokens.size());
@@ -32,61 +25,42 @@ void NodeRunner::add_sampled(RequestHandle handle, std::span<const std::int32_t>
   }
 }
 
-/// Those that bring tokens, first come, first served: each as much as the budget leaves it.
+/// Those that bring tokens share what the lanes that decode have left of the budget.
 void NodeRunner::add_parts(NodeStep& step) {
-  std::ranges::sort(waiting_, {}, [this](RequestHandle handle) { return row_of(handle).number; });
-  snapshot(step.node.walk, waiting_, std::nullopt, 0);
-  const auto cap = static_cast<std::size_t>(max_lanes(step.node.walk));
-  parts_.clear();
+  std::ranges::sort(parts_, {}, [](const auto& part) { return part.first.row->number; });
   needs_.clear();
-  CgKey group;
-  for (std::size_t index = 0; index < waiting_.size() && parts_.size() < cap; ++index) {
-    NodeRow& row = row_of(waiting_[index]);
-    add_chunk_info(step.node.walk, row.handle, metadata_[index]);
-    if (!bring_tokens(step, row, metadata_[index]) || !begin(row)) {
-      continue;
-    }
-    // Rows of one walk at a time, since a step's batch is of one.
-    const WalkId walk = row.tokens.next().walk;
-    const CgKey own = group_of(walk, row.handle, metadata_[index]);
-    if (parts_.empty()) {
-      step.batch.walk = walk;
-      group = own;
-    } else if (walk != step.batch.walk || own != group) {
-      continue;
-    }
-    parts_.emplace_back(&row, &metadata_[index]);
-    needs_.push_back(static_cast<std::int32_t>(row.tokens.next_length()));
+  for (const auto& [waiting, metadata] : parts_) {
+    needs_.push_back(static_cast<std::int32_t>(waiting.row->tokens.next_length()));
   }
-  fair_shares(needs_, max_step_tokens_, grants_);
+  fair_shares(needs_, max_step_tokens_ - static_cast<std::int32_t>(step.lanes.size()), grants_);
   for (std::size_t index = 0; index < parts_.size(); ++index) {
     if (grants_[index] > 0) {
-      add_part(step, *parts_[index].first, grants_[index], std::move(*parts_[index].second));
+      add_part(step, parts_[index].first, grants_[index], std::move(parts_[index].second));
     }
   }
 }
 
 /// Makes the row of what the request brings, once; false: it has none for this step.
-bool NodeRunner::bring_tokens(NodeStep& step, NodeRow& row, const InputMetadata& metadata) {
+bool NodeRunner::bring_tokens(NodeStep& step, const Waiting& waiting) {
+  NodeRow& row = *waiting.row;
   if (row.has_current) {
     return true;
   }
-  const bool is_given = takes_rows(step.node.walk);
-  if (!is_given && !row.brings_tokens()) {
-    return false;
-  }
-  row.info.walk = step.node.walk;
-  row.info.partition = context_.program.walk(step.node.walk).partition;
+  const bool is_given = takes_rows(waiting.walk);
+  const WalkNode node{waiting.walk, node_};
+  row.info.walk = waiting.walk;
+  row.info.partition = context_.program.walk(waiting.walk).partition;
+  const InputMetadata metadata = metadata_of(waiting);
   const RequestView view(row.info, metadata);
   std::unique_ptr<NodeInputs> inputs;
   if (is_given) {
     const bool ends_streams = has_finite_streams_ && context_.streams.ends(row.handle, node_).node;
     SignalMap signals;
-    context_.walks.gather_inputs(step.node, row.handle, signals);
-    inputs = engine_->prepare_whole({step.node.walk, &signals, ends_streams}, view);
+    context_.walks.gather_inputs(node, row.handle, signals);
+    inputs = engine_->prepare_whole({waiting.walk, &signals, ends_streams}, view);
     if (inputs == nullptr && ends_streams) {
-      std::ignore = context_.walks.pop(step.node, {&row.handle, 1}, /*check_ready=*/false);
-      step.idle.push_back(row.handle);
+      std::ignore = context_.walks.pop(node, {&row.handle, 1}, /*check_ready=*/false);
+      step.idle.push_back({.handle = row.handle, .walk = waiting.walk});
     }
   } else {
     const std::span<const std::int32_t> sampled = row.sampled;
@@ -110,14 +84,15 @@ bool NodeRunner::bring_tokens(NodeStep& step, NodeRow& row, const InputMetadata&
   } else {
     row.num_replayed = row.sampled.size();
   }
-  row.tokens.add(std::move(inputs), is_given ? step.node.walk : row.tokens.next().walk);
+  row.tokens.add(std::move(inputs), is_given ? waiting.walk : row.tokens.next().walk);
   row.has_current = true;
   return true;
 }
 
-void NodeRunner::add_part(NodeStep& step, NodeRow& row, std::int32_t count,
+void NodeRunner::add_part(NodeStep& step, const Waiting& waiting, std::int32_t count,
                           InputMetadata metadata) {
-  std::ignore = context_.walks.pop(step.node, {&row.handle, 1}, /*check_ready=*/false);
+  NodeRow& row = *waiting.row;
+  std::ignore = context_.walks.pop({waiting.walk, node_}, {&row.handle, 1}, /*check_ready=*/false);
   const TokenRows::Row& next = row.tokens.next();
   const std::int64_t start = row.tokens.next_start();
   step.batch.add(row.handle, row.info, std::move(metadata),
@@ -129,7 +104,10 @@ void NodeRunner::add_part(NodeStep& step, NodeRow& row, std::int32_t count,
   const bool ends_row = count == row.tokens.num_left();
   const bool ends_streams =
       ends_row && has_finite_streams_ && context_.streams.ends(row.handle, node_).node;
-  step.lanes.push_back({row.handle, ends_streams, ends_row});
+  step.lanes.push_back({.handle = row.handle,
+                        .walk = waiting.walk,
+                        .ends_streams = ends_streams,
+                        .ends_row = ends_row});
 }
 
 /// Parts of rows: what is left waits for the next step at once, since nothing of this one has to be known.
@@ -142,13 +120,16 @@ void NodeRunner::after_launch(NodeStep& step) {
   }
   const std::span<const LaneSource> sources = step.batch.sources();
   for (std::size_t lane = 0; lane < step.lanes.size(); ++lane) {
+    if (sources[lane].prepared_row == nullptr) {
+      continue;
+    }
     const RequestHandle handle = step.lanes[lane].handle;
     NodeRow& row = row_of(handle);
     row.tokens.launched(sources[lane].end - sources[lane].start);
     if (step.lanes[lane].ends_row) {
       row.has_current = false;
     } else {
-      context_.walks.push_back(step.node, {&handle, 1});
+      context_.walks.push_back({step.lanes[lane].walk, node_}, {&handle, 1});
     }
   }
 }

@@ -6,8 +6,8 @@
 #include "worker/walk_columns.h"
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -23,6 +23,7 @@ struct OfferedChunk {
 /// A lane of a node's step. The request may have ended before the step completes.
 struct NodeLane {
   RequestHandle handle;
+  WalkId walk{};  // in which the request stands; a row that runs again may be of an earlier one
   bool ends_streams = false;  // takes the last chunk of all streams into the node
   bool ends_row = true;       // false: a part of a row, which goes on with another step
   bool is_undone = false;     // it ran for nothing, and the node has forgotten it
@@ -36,12 +37,14 @@ struct NodeFailure {
 
 /// A step of one node of a composite model, from its schedule to its completion. Reused.
 struct NodeStep {
-  WalkNode node;
+  NodeId node{};
+  std::vector<WalkId> walks;  // of its lanes, each once
+  bool is_combined = false;   // its rows are of several walks
   ExecutingBatch batch;
   std::vector<NodeLane>
       lanes;  // in batch order: those that continue from the step in front, then others
   std::vector<SignalMap> outputs;  // by lane, from the launch on; values come in stream order
-  std::vector<RequestHandle>
+  std::vector<NodeLane>
       idle;  // declined the step although it ends their streams: nothing is left to compute
 
   /// Chunks that lanes took ahead of their turn: a lane that turns out to have run for nothing gives its own back.
@@ -54,12 +57,15 @@ struct NodeStep {
 
   // Until the step is launched or put back.
   std::size_t num_continuing = 0;
-  std::optional<SpeculationId> speculation;
-  std::vector<RequestHandle> dropped;  // of the speculation
+  std::vector<SpeculationId> speculations;  // one for each walk that continues
+  std::vector<RequestHandle> dropped;       // of them
   std::vector<StreamOffer> offers;
-  std::vector<OfferedChunk> offered;  // beside `offers`
+  std::vector<OfferedChunk> offered;           // beside `offers`
+  std::vector<std::uint32_t> accepted_offers;  // indices
 
   void clear() {
+    walks.clear();
+    is_combined = false;
     batch.clear();
     lanes.clear();
     outputs.clear();
@@ -72,6 +78,7 @@ struct NodeStep {
     dropped.clear();
     offers.clear();
     offered.clear();
+    accepted_offers.clear();
   }
 };
 

@@ -86,7 +86,7 @@ class TokenSink final : public NodeSubmodule {
   SignalId heard_;
 };
 
-walk::Definition definition(LlmPrompt prompt) {
+walk::Definition definition(LlmPrompt prompt, const std::string& label) {
   using walk::Edge;
   // The first token of the decode loop is the prompt's own.
   const Edge kept{.signal = "new_token", .next_node = walk::kNowhere, .persist = true};
@@ -123,19 +123,25 @@ walk::Definition definition(LlmPrompt prompt) {
   walks.push_back({"decode", walk::Loop{.name = "decode_loop", .sections = {decodes}}});
   walks.push_back({"listen", walk::Loop{.name = "listening", .sections = {sink}}});
   const std::string first = of_text.front();
+  std::vector<walk::CombinedWalks> combined;
+  if (!label.empty()) {
+    combined.push_back({.node = "LLM", .label = label, .walks = of_text});
+  }
   return {.walks = std::move(walks),
           .partitions = {{.name = "text", .walks = std::move(of_text), .initial_walk = first},
                          {.name = "ears",
                           .walks = {"listen"},
                           .initial_walk = "listen",
                           .producer_partitions = {"text"}}},
-          .connections = {{"text", "ears", "new_token", walk::FixedChunks{3}}}};
+          .connections = {{"text", "ears", "new_token", walk::FixedChunks{3}}},
+          .combined = std::move(combined)};
 }
 
 }  // namespace
 
 LlmComposite make_llm_composite(Device& device, const ModelFiles& files,
-                                LanguageModelOptions options, LlmPrompt prompt) {
+                                LanguageModelOptions options, LlmPrompt prompt,
+                                const std::string& label) {
   LlmComposite composite;
   CompositeModel& model = composite.model;
   model.stream = std::make_unique<Stream>(device);
@@ -146,7 +152,7 @@ LlmComposite make_llm_composite(Device& device, const ModelFiles& files,
   }
   const SignalId tokens = names.signals.intern("tokens");
   const SignalId heard = names.signals.intern("heard");
-  model.program = walk::compile(definition(prompt), std::move(names));
+  model.program = walk::compile(definition(prompt, label), std::move(names));
 
   options.stream = model.stream->ref();
   LoadedLanguageModel loaded = load_language_model(device, files, options, nullptr);

@@ -7,6 +7,7 @@
 #include "worker/composite_model.h"
 
 #include <cstdint>
+#include <string>
 
 namespace rigel::testing {
 
@@ -22,9 +23,13 @@ struct LlmComposite {
   KvCache* kv_cache = nullptr;
 };
 
-/// Requests bring "tokens" of "encoder" and, with kBoth, "text_inputs" of "LLM"; they get each "new_token", and "heard": the tokens
+/// The label under which the language model runs prompts and decode lanes in one step.
+inline constexpr const char* kCombinedLabel = "mixed";
+
+/// Its walks run together under `label`; empty: each step is of one walk. Requests bring "tokens" of "encoder" and, with kBoth, "text_inputs" of "LLM"; they get each "new_token", and "heard": the tokens
 /// that the sink got, by chunks of three.
 [[nodiscard]] LlmComposite make_llm_composite(Device& device, const ModelFiles& files,
-                                              LanguageModelOptions options, LlmPrompt prompt);
+                                              LanguageModelOptions options, LlmPrompt prompt,
+                                              const std::string& label = kCombinedLabel);
 
 }  // namespace rigel::testing
