@@ -171,6 +171,9 @@ void Encoder::preprocess(const BatchColumns& batch, StepContext& context) {
 void Encoder::forward(const ModelInputsFromEngine& inputs, BatchedModelOutput& outputs) {
   script_.note("encode" + seeds_of(inputs.handles, inputs.infos));
   const StepContext& context = *inputs.context;
+  if (context.batch.walk == Names::kEncodeBoth) {
+    script_.note("both loops");
+  }
   const std::int64_t num_lanes = std::ssize(inputs.handles);
   const Tensor results = inputs.captured
                              ? captured_results_.slice(0, 0, num_lanes)
@@ -314,6 +317,10 @@ CompositeModel make_composite_model(Device& device, CompositeScript& script, Enc
     sound_walks.push_back(walk.name);
     walks.push_back(std::move(walk));
   }
+  std::vector<walk::CombinedWalks> combined;
+  if (script.combines_loops) {
+    combined.push_back({.node = "encoder", .label = "encode_both", .walks = sound_walks});
+  }
   CompositeModel model;
   model.stream = std::make_unique<Stream>(device);
   model.program = walk::compile(
@@ -323,7 +330,8 @@ CompositeModel make_composite_model(Device& device, CompositeScript& script, Enc
                        .walks = std::move(sound_walks),
                        .initial_walk = "encode",
                        .producer_partitions = {"picture"}}},
-       .connections = {{"picture", "sound", "frame", walk::FixedChunks{2}}}},
+       .connections = {{"picture", "sound", "frame", walk::FixedChunks{2}}},
+       .combined = std::move(combined)},
       std::move(names));
   const EngineConfig config{.staging_bytes = 4096, .stream = model.stream->ref()};
   model.engines.push_back(std::make_unique<Engine>(

@@ -42,6 +42,8 @@ class CompositeScript {
   std::function<bool(std::int64_t)> ends_encoding = [](std::int64_t) { return false; };
   /// Whether the encoder's captures, and so its batches, are of chunks of one size.
   bool keys_by_chunk = false;
+  /// Whether the encoder's two loops may share steps.
+  bool combines_loops = false;
   /// Of the denoiser's history: pages of 4 tokens, on the device and on the host.
   std::int32_t num_pages = 96;
   std::int32_t num_host_pages = 0;
@@ -72,6 +74,7 @@ struct CompositeNames {
   static constexpr WalkId kDenoise{0};
   static constexpr WalkId kEncode{1};
   static constexpr WalkId kEncodeRest{2};  // of EncoderLoops::kTwo
+  static constexpr WalkId kEncodeBoth{3};  // the label of steps of both
   static constexpr NodeId kDenoiser{0};
   static constexpr NodeId kEncoder{1};
 };
@@ -176,6 +179,7 @@ class Encoder final : public NodeSubmodule {
   Encoder(Device& device, StreamRef stream, CompositeScript& script);
 
   std::vector<std::string> get_node_resources() const override { return {"gate"}; }
+  bool combines_walks(WalkId label) const override { return label == CompositeNames::kEncodeBoth; }
   std::unique_ptr<NodeInputs> prepare_inputs(const PrepareContext& context,
                                              const RequestView& request) override;
   bool can_batch(const BatchColumns&) const override { return true; }

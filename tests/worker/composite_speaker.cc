@@ -71,6 +71,9 @@ Speaker::Speaker(Device& device, std::int32_t num_rows, CompositeScript& script)
       spoken_row_(std::make_shared<ArNodeInputs>()) {
   spoken_row_->walk = Speech::kTalk;
   spoken_row_->input_seq_len = 1;
+  spoken_beside_ = *spoken_row_;
+  const std::int32_t said_last = -1;
+  spoken_beside_.input_ids = Tensor::copy_of(std::span<const std::int32_t>(&said_last, 1));
 }
 
 std::vector<std::string> Speaker::get_node_resources() const {
@@ -132,7 +135,9 @@ void Speaker::preprocess(const BatchColumns& batch, StepContext& context) {
     last_token += static_cast<std::int32_t>(batch.inputs[lane]->input_seq_len);
     rows.host[2 * lane] = batch.handles[lane].row;
     rows.host[2 * lane + 1] = last_token;
-    given.push_back(dynamic_cast<const ArNodeInputs*>(batch.inputs[lane]));
+    given.push_back(batch.inputs[lane] == spoken_row_.get()
+                        ? &spoken_beside_
+                        : dynamic_cast<const ArNodeInputs*>(batch.inputs[lane]));
   }
   context.stage(Speech::kRows, rows.device);
   if (is_spoken(batch.walk)) {
@@ -150,8 +155,10 @@ void Speaker::preprocess(const BatchColumns& batch, StepContext& context) {
 
 void Speaker::forward(const ModelInputsFromEngine& inputs, BatchedModelOutput& outputs) {
   const StepContext& context = *inputs.context;
-  const bool speaks = is_spoken(context.batch.walk);
-  script_.note((speaks ? "speak" : "hear") + seeds_of(inputs.handles, inputs.infos));
+  const WalkId walk = context.batch.walk;
+  const char* const what =
+      walk == Speech::kTogether ? "both" : (is_spoken(walk) ? "speak" : "hear");
+  script_.note(what + seeds_of(inputs.handles, inputs.infos));
   outputs.set_row_handles(inputs.handles);
   const auto& history = inputs.resources->get<KvCache>("history");
   const KvCache& keys = inputs.resources->get<CrossAttentionCache>("keys").store();
@@ -260,7 +267,7 @@ std::vector<CudaGraphConfig> Speaker::get_cuda_graph_configs(Device& /*device*/,
 
 namespace {
 
-walk::Definition speaker_definition() {
+walk::Definition speaker_definition(bool combines) {
   const walk::Edge kept{.signal = "said", .next_node = walk::kNowhere, .persist = true};
   const walk::Edge to_client{
       .signal = "said", .next_node = walk::kEmitToClient, .counts_new_tokens = true};
@@ -273,13 +280,17 @@ walk::Definition speaker_definition() {
   const auto loop = [&](const char* name) {
     return walk::Loop{.name = name, .sections = {talks}, .max_iters = SpeakerMath::kMaxIterations};
   };
+  const std::vector<std::string> walks = {"listen", "talk", "listen_again", "talk_again"};
+  std::vector<walk::CombinedWalks> combined;
+  if (combines) {
+    combined.push_back({.node = "speaker", .label = "together", .walks = walks});
+  }
   return {.walks = {{"listen", listens},
                     {"talk", loop("talking")},
                     {"listen_again", listens_again},
                     {"talk_again", loop("talking_again")}},
-          .partitions = {{.name = "voice",
-                          .walks = {"listen", "talk", "listen_again", "talk_again"},
-                          .initial_walk = "listen"}}};
+          .partitions = {{.name = "voice", .walks = walks, .initial_walk = "listen"}},
+          .combined = std::move(combined)};
 }
 
 }  // namespace
@@ -293,7 +304,7 @@ SpeakerModel make_speaker_model(Device& device, CompositeScript& script,
   SpeakerModel speaker;
   CompositeModel& model = speaker.model;
   model.stream = std::make_unique<Stream>(device);
-  model.program = walk::compile(speaker_definition(), std::move(names));
+  model.program = walk::compile(speaker_definition(options.combines), std::move(names));
   KvCacheConfig config{.num_layers = 1,
                        .num_kv_heads = 1,
                        .head_dim = 4,

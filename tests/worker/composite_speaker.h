@@ -31,6 +31,7 @@ struct SpeakerNames {
   static constexpr WalkId kTalk{1};
   static constexpr WalkId kListenAgain{2};
   static constexpr WalkId kTalkAgain{3};
+  static constexpr WalkId kTogether{4};  // the label of steps of several of them
 };
 
 struct SpeakerRequest {
@@ -62,6 +63,7 @@ class Speaker final : public ArNodeSubmodule {
   std::unique_ptr<NodeInputs> split_inputs(const RequestView& request, const NodeInputs& inputs,
                                            std::int64_t start, std::int64_t end) override;
   const NodeInputs* uniform_row_inputs(WalkId walk) const override;
+  bool combines_walks(WalkId label) const override { return label == SpeakerNames::kTogether; }
   bool can_batch(const BatchColumns&) const override { return true; }
   std::optional<std::int32_t> max_batch_size(WalkId) const override { return kMaxLanes; }
   bool declare_step(const BatchColumns& batch, SubmoduleStep& step) const override;
@@ -98,7 +100,8 @@ class Speaker final : public ArNodeSubmodule {
   DeviceBuffer last_said_;  // (R) i32
   DeviceBuffer said_;       // (S) i32
   std::shared_ptr<ArNodeInputs> spoken_row_;
-  std::array<Job, 4> jobs_;  // of eager steps
+  ArNodeInputs spoken_beside_;  // the same beside rows that bring tokens
+  std::array<Job, 4> jobs_;     // of eager steps
   std::deque<Job> captured_jobs_;
   std::uint64_t num_steps_ = 0;
 };
@@ -114,6 +117,7 @@ struct SpeakerOptions {
   std::int32_t num_pages = 0;  // of 4 tokens, for all that is heard and said
   std::int32_t num_host_pages = 0;
   bool has_state = false;  // and a state that steps would change in place
+  bool combines = false;   // hearing and talking may share a step
 };
 
 /// Requests bring "tokens", "memory" and "more" of "speaker"; they get each token as "said".

@@ -152,11 +152,28 @@ TEST_F(CompositeSpeaker, T_WK_1_in_company_everybody_says_the_same_captured_and_
   }
 }
 
+/// Two loops go on in one step, and two walks bring tokens.
+TEST_F(CompositeSpeaker, T_WK_1_hearing_and_talking_in_one_step_change_nothing) {
+  for (const bool ahead : {false, true}) {
+    for (const bool captured : {false, true}) {
+      const std::size_t before = script.count("both");
+      start(ahead, captured, {.num_rows = kRows, .num_pages = 160, .combines = true});
+      check_company();
+      EXPECT_GT(script.count("both"), before);
+      worker->stop();  // from here on its engine is ours
+      EXPECT_TRUE(engine->graph_misses().all().empty() || !captured);
+    }
+  }
+}
+
 TEST_F(CompositeSpeaker, T_WK_6_whoever_loses_its_pages_to_the_host_says_the_same) {
   for (const bool ahead : {false, true}) {
-    start(ahead, /*captured=*/true, {.num_rows = kRows, .num_pages = 19, .num_host_pages = 120});
-    check_company();
-    EXPECT_GT(worker->metrics().snapshot().num_offloads, 0U);
+    for (const bool combines : {false, true}) {
+      start(ahead, /*captured=*/true,
+            {.num_rows = kRows, .num_pages = 19, .num_host_pages = 120, .combines = combines});
+      check_company();
+      EXPECT_GT(worker->metrics().snapshot().num_offloads, 0U);
+    }
   }
 }
 

@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <map>
 #include <random>
 
 namespace rigel {
@@ -28,9 +29,13 @@ class CompositeTest : public ::testing::Test, protected CompositeListener {
     composite = std::make_unique<Composite>(testing::make_composite_model(*device, script, loops),
                                             table, listener, /*max_step_tokens=*/64);
   }
-  void on_value(RequestHandle handle, OutputValue) override {
-    EXPECT_NE(table.find(handle), nullptr);
+  void on_value(RequestHandle handle, OutputValue value) override {
+    const RequestState* const request = table.find(handle);
+    ASSERT_NE(request, nullptr);
     ++num_values;
+    if (value.name == "embedding") {
+      embeddings[request->id].push_back(value.tensor.host_view().span<const float>()[0]);
+    }
   }
   void on_end(RequestHandle handle) override {
     ++num_ended;
@@ -80,6 +85,7 @@ class CompositeTest : public ::testing::Test, protected CompositeListener {
   std::uint64_t num_opened = 0;
   int num_ended = 0;
   int num_values = 0;
+  std::map<RequestId, std::vector<float>> embeddings;
 };
 
 TEST_F(CompositeTest, LanesThatRanAheadOfTheirLoopsEndAreCounted) {
@@ -150,6 +156,40 @@ TEST_F(CompositeTest, T_WK_9_a_chain_yields_to_a_chunk_of_another_capture_group)
   ASSERT_NE(single, events.end());
   EXPECT_GE(std::count(single, events.end(), "chunks of 2"), 3)
       << "it waited until the backlog was gone";
+}
+
+/// One after the other comes to its second loop, while others are in their first: steps ahead take chunks in both.
+TEST_F(CompositeTest, T_WK_4_two_loops_in_one_step_take_and_give_back_the_chunks_that_are_theirs) {
+  script.combines_loops = true;
+  script.ends_encoding = [](std::int64_t start) { return start == 4; };
+  make(testing::EncoderLoops::kTwo);
+  const CompositeRequest request{
+      .seed = 1, .latents = {1e9F, 2.0F, 3.0F, 4.0F, 5.0F}, .condition = 1.0F};
+  for (int count = 0; count < 6; ++count) {
+    while (!table.has_free_row()) {
+      turn();
+    }
+    open(request);
+    for (int turns = 0; turns < 3; ++turns) {
+      turn();
+    }
+  }
+  while (turn()) {
+  }
+  EXPECT_EQ(num_ended, 6);
+  ASSERT_EQ(embeddings.size(), 6U);
+  const testing::CompositeExpectation on_the_host = testing::expect(request);
+  std::vector<float> expected;
+  for (const std::vector<float>& embedding : on_the_host.values.at("embedding")) {
+    expected.insert(expected.end(), embedding.begin(), embedding.end());
+  }
+  for (const auto& [id, given] : embeddings) {
+    EXPECT_EQ(given, expected);
+  }
+  EXPECT_GT(composite->counts().num_combined_steps, 0);
+  EXPECT_EQ(composite->num_tensors(), 0U);
+  const std::vector<std::string> events = script.events();
+  EXPECT_GT(std::ranges::count(events, "both loops"), 0);
 }
 
 INSTANTIATE_TEST_SUITE_P(Loops, CompositeRests,
