@@ -7,7 +7,6 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <limits>
 #include <tuple>
 #include <utility>
 

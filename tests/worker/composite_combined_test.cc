@@ -1,9 +1,12 @@
 // Prompts and decode lanes of a composite's language model in one step, turn by turn.
 
+#include "engine/output_collector.h"
 #include "model/language_model_names.h"
 #include "tests/worker/composite_turns.h"
 
 #include <gmock/gmock.h>
+
+#include <array>
 
 namespace rigel {
 namespace {
@@ -136,6 +139,47 @@ TEST_F(CompositeCombined, TheSubmoduleMustAgree) {
     EXPECT_THAT(error.what(),
                 ::testing::HasSubstr("node 'LLM' does not run walks together as 'together'"));
   }
+}
+
+/// Gives each request a token, which stays on the device in one walk and leaves the node in the other.
+class Echo final : public NodeSubmodule {
+ public:
+  static constexpr WalkId kStays{0};
+  static constexpr WalkId kLeaves{1};
+  static constexpr WalkId kBoth{2};
+
+  bool combines_walks(WalkId label) const override { return label == kBoth; }
+  std::unique_ptr<NodeInputs> prepare_inputs(const PrepareContext&, const RequestView&) override {
+    return std::make_unique<NodeInputs>();
+  }
+  void forward(const ModelInputsFromEngine&, BatchedModelOutput&) override {}
+  std::span<const SignalId> device_loopback_signals(WalkId walk) const override {
+    static constexpr std::array kSignals{SignalId{0}};
+    return walk == kStays ? std::span<const SignalId>(kSignals) : std::span<const SignalId>();
+  }
+};
+
+TEST(CombinedOutputs, GoWhereTheWalkOfTheirRowSendsThem) {
+  Echo echo;
+  const std::array handles{RequestHandle{0, 1}, RequestHandle{1, 1}};
+  const std::array<RequestInfo, 2> infos{};
+  const std::array info_of{&infos[0], &infos[1]};
+  const std::array<InputMetadata, 2> metadata{};
+  std::array<NodeInputs, 2> rows;
+  rows[0].walk = Echo::kLeaves;
+  rows[1].walk = Echo::kStays;
+  const std::array<const NodeInputs*, 2> inputs{&rows[0], &rows[1]};
+  const std::int32_t token = 7;
+  BatchedModelOutput outputs;
+  for (const RequestHandle handle : handles) {
+    outputs.requests()[handle].assign(SignalId{0},
+                                      {Tensor::copy_of(std::span<const std::int32_t>(&token, 1))});
+  }
+  RequestFailures failures;
+  OutputCollector().collect(echo, {Echo::kBoth, handles, info_of, metadata, inputs}, outputs,
+                            failures);
+  EXPECT_EQ(outputs.requests()[handles[0]].find(SignalId{0})->size(), 1U);
+  EXPECT_TRUE(outputs.requests()[handles[1]].find(SignalId{0})->empty());
 }
 
 }  // namespace
