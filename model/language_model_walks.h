@@ -11,7 +11,8 @@ namespace rigel {
 
 /// Gives a language model's nodes, walks, loop and signals the ids of LanguageModelNames. A composite model with a language model
 /// calls it first, on empty tables; its partition, walks and loop then go by the names "text", "prefill", "decode" and
-/// "decode_loop", the label under which it may combine those walks (walk::CombinedWalks) by "mixed", its signals by "text_inputs", "embeddings" and "new_token".
+/// "decode_loop", its signals by "text_inputs", "embeddings" and "new_token". Where it combines those walks
+/// (walk::CombinedWalks) the label is "mixed".
 void intern_language_model(walk::Names& names);
 
 /// The definition above, compiled. Its ids are those of LanguageModelNames.
