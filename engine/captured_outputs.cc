@@ -4,6 +4,7 @@
 #include "tensor/error.h"
 
 #include <algorithm>
+#include <ranges>
 
 namespace rigel {
 
@@ -102,13 +103,22 @@ void CapturedOutputs::give(std::int32_t slot, const ModelInputsFromEngine& input
 /// What belongs to padding stands at the end and never leaves the device. Returns how many rows are real.
 std::int64_t CapturedOutputs::give_row_handles(const ModelInputsFromEngine& inputs,
                                                BatchedModelOutput& outputs) const {
-  const std::span<const RequestHandle> declared =
+  std::span<const RequestHandle> rows =
       inputs.step == nullptr ? std::span<const RequestHandle>() : inputs.step->row_handles;
+  if (const auto num_rows = static_cast<std::int32_t>(row_lanes_.size());
+      rows.empty() && std::ranges::equal(row_lanes_, std::views::iota(0, num_rows))) {
+    rows = inputs.handles;  // one of each lane
+  }
+  if (!rows.empty()) {
+    rows = rows.first(row_lanes_.size());
+    const auto padding = std::ranges::partition_point(
+        rows, [](RequestHandle handle) { return !handle.is_padding(); });
+    outputs.set_row_handles({rows.begin(), padding});
+    return padding - rows.begin();
+  }
   std::int64_t num_rows = 0;
   for (std::size_t row = 0; row < row_lanes_.size(); ++row) {
-    const RequestHandle handle = declared.empty()
-                                     ? inputs.handles[static_cast<std::size_t>(row_lanes_[row])]
-                                     : declared[row];
+    const RequestHandle handle = inputs.handles[static_cast<std::size_t>(row_lanes_[row])];
     if (handle.is_padding()) {
       break;
     }

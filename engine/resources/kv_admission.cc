@@ -13,7 +13,7 @@ namespace rigel {
 struct KvCache::Admission {
   KvCache& cache;
   std::span<const Segment> segments;
-  std::size_t num_seen = 0;
+  std::size_t num_seen = 0;  // in front of the one that is looked at
   bool is_complete = false;
 
   ~Admission() {
@@ -34,14 +34,16 @@ AdmitOutcome KvCache::admit(const SubmoduleStep& step, const StepContext& /*cont
   const std::span<const Segment> segments = step.segments_of(key());
   Admission admission{*this, segments};
   const bool has_forks = !kv.pre_forks.empty() || !kv.post_forks.empty();
-  ++stamp_;
+  const bool is_staging = is_staging_;
+  const std::uint64_t stamp = ++stamp_;
   needy_.clear();
-  for (std::size_t& index = admission.num_seen; index < segments.size(); ++index) {
+  for (std::size_t index = 0; index < segments.size(); ++index) {
     const Segment& segment = segments[index];
     if (segment.handle.is_padding()) {
       continue;  // padding lanes write nothing
     }
     prefetch_beyond(segments, index);
+    admission.num_seen = index;
     // The one checked look-up of a step: row and label are known to be this cache's from here on.
     CacheStream& stream = this->stream(segment.handle, segment.label);
     if (rows_[static_cast<std::size_t>(segment.handle.row)].residency.is_on_host()) {
@@ -49,10 +51,10 @@ AdmitOutcome KvCache::admit(const SubmoduleStep& step, const StepContext& /*cont
               .handle = segment.handle,
               .label = segment.label};
     }
-    RIGEL_CHECK(stream.step_stamp != stamp_, "label {} of row {} has two segments in a step",
+    RIGEL_CHECK(stream.step_stamp != stamp, "label {} of row {} has two segments in a step",
                 static_cast<int>(segment.label), segment.handle.row);
-    stream.step_stamp = stamp_;
-    if (is_staging_) {
+    stream.step_stamp = stamp;
+    if (is_staging) {
       note_undo(table_row(segment.handle, segment.label));
     }
     if (stream.stored_length == 0) {
@@ -63,6 +65,7 @@ AdmitOutcome KvCache::admit(const SubmoduleStep& step, const StepContext& /*cont
       needy_.push_back(static_cast<std::uint32_t>(index));
     }
   }
+  admission.num_seen = segments.size();
   for (const std::uint32_t index : needy_) {
     const Segment& segment = segments[index];
     const AdmitOutcome outcome =
@@ -95,8 +98,12 @@ std::int32_t KvCache::admit_turns(const SubmoduleStep& step, const StepContext& 
     return 1;
   }
   const std::span<const Segment> segments = step.segments_of(key());
-  std::int64_t num_places_left =
-      captured_updates(segments, *context.batch.slot_lease) - num_page_updates(segments);
+  std::int64_t num_tokens = 0;
+  for (const Segment& segment : segments) {
+    num_tokens += segment.span;
+  }
+  std::int64_t num_places_left = captured_updates(segments, num_tokens, *context.batch.slot_lease) -
+                                 num_page_updates(segments);
   for (const Segment& segment : segments) {
     if (segment.handle.is_padding() || segment.span == 0) {
       continue;
@@ -110,8 +117,8 @@ std::int32_t KvCache::admit_turns(const SubmoduleStep& step, const StepContext& 
       --num_places_left;
     }
     const auto held = static_cast<std::int32_t>(stream.pages.size()) * config_.page_size;
-    const std::int32_t num_tokens = std::min(length, held) - stream.stored_length;
-    num_turns = std::max(1, std::min(num_turns, num_tokens / segment.span));
+    const std::int32_t num_new = std::min(length, held) - stream.stored_length;
+    num_turns = std::max(1, std::min(num_turns, num_new / segment.span));
   }
   return num_turns;
 }

@@ -180,12 +180,15 @@ class KvCache final : public Resource {
   [[nodiscard]] bool writes_shared_page(CacheStream& stream) const;
   /// The tokens go into a page that the stream has for itself: the step needs nothing of the pool.
   [[nodiscard]] bool has_room(const CacheStream& stream, std::int32_t span) const {
-    const std::int32_t length = stream.stored_length + span;
-    return writes_sole_page(stream) && length <= (stream.sole_index + 1) * config_.page_size &&
-           length <= config_.max_length;
+    const std::int32_t page_size = config_.page_size;
+    const std::int32_t place = stream.stored_length - stream.sole_index * page_size;
+    return place >= 0 && place < page_size && place + span <= page_size &&
+           stream.stored_length + span <= config_.max_length;
   }
   /// For the first sweep over a step's segments: has the books of one behind `index` on their way from memory.
-  void prefetch_beyond(std::span<const Segment> segments, std::size_t index) const {
+  // Always inline: GCC takes a function that does nothing else for one without effect, and drops its calls.
+  [[gnu::always_inline]] inline void prefetch_beyond(std::span<const Segment> segments,
+                                                     std::size_t index) const {
     constexpr std::size_t kAhead = 12;
     if (index + kAhead < segments.size() && !segments[index + kAhead].handle.is_padding()) {
       const Segment& segment = segments[index + kAhead];
@@ -208,6 +211,7 @@ class KvCache final : public Resource {
   void make_private(CacheStream& stream, Epoch epoch);
   /// Differences of the page table that a captured step has room for.
   [[nodiscard]] std::int64_t captured_updates(std::span<const Segment> segments,
+                                              std::int64_t num_tokens,
                                               const SlotLease& lease) const;
   void publish(std::span<const Segment> segments, KvPlan& plan, StepContext& context);
   [[nodiscard]] static std::int32_t num_unpublished(const CacheStream& stream);

@@ -21,25 +21,23 @@ LabelId source_of(std::span<const Fork> forks, LabelId label) {
 
 /// The pages that the tokens of a padded step can need, and for each segment a page that it begins in or that became its own.
 /// A packed step takes prompts, whose cached prefixes come to the page table with their first tokens.
-std::int64_t KvCache::captured_updates(std::span<const Segment> segments,
+std::int64_t KvCache::captured_updates(std::span<const Segment> segments, std::int64_t num_tokens,
                                        const SlotLease& lease) const {
   constexpr std::int64_t kPrefixPages = 512;
-  std::int64_t num_tokens = 0;
-  for (const Segment& segment : segments) {
-    num_tokens += segment.span;
-  }
   return num_tokens / config_.page_size + 2 * static_cast<std::int64_t>(segments.size()) +
          (is_packed(&lease) ? kPrefixPages : 0);
 }
 
 /// What publish will write, from above: the step is not admitted yet.
 bool KvCache::fits_capture(const SubmoduleStep& step, const StepContext& context) const {
-  const std::vector<Fork>& forks = std::get<KvStep>(*step.find(key())).pre_forks;
+  const std::span<const Fork> forks = std::get<KvStep>(*step.find(key())).pre_forks;
   const std::span<const Segment> segments = step.segments_of(key());
   std::int64_t num_updates = 0;
+  std::int64_t num_tokens = 0;
   for (std::size_t index = 0; index < segments.size(); ++index) {
     prefetch_beyond(segments, index);
     const Segment& segment = segments[index];
+    num_tokens += segment.span;
     if (segment.handle.is_padding()) {
       continue;
     }
@@ -63,7 +61,7 @@ bool KvCache::fits_capture(const SubmoduleStep& step, const StepContext& context
             : stream.stored_length;
     num_updates += config_.pages_for(stored + segment.span) - published + 1;
   }
-  return num_updates <= captured_updates(segments, *context.batch.slot_lease);
+  return num_updates <= captured_updates(segments, num_tokens, *context.batch.slot_lease);
 }
 
 }  // namespace rigel

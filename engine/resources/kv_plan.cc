@@ -164,9 +164,10 @@ void KvCache::publish(std::span<const Segment> segments, KvPlan& plan, StepConte
       indices.host[token] = stream.stored_length + offset;
     }
   }
-  const std::int64_t num_places = context.batch.slot_lease != nullptr
-                                      ? captured_updates(segments, *context.batch.slot_lease)
-                                      : num_updates;
+  const std::int64_t num_places =
+      context.batch.slot_lease != nullptr
+          ? captured_updates(segments, num_tokens, *context.batch.slot_lease)
+          : num_updates;
   RIGEL_CHECK(num_updates <= num_places, "{} page updates do not fit a captured step's {}",
               num_updates, num_places);
   plan.page_updates = write_updates(num_places, context);
@@ -210,6 +211,9 @@ void KvCache::enqueue_copies(StreamRef stream) {
 void KvCache::commit(const SubmoduleStep& step, const StepContext& context) {
   const auto& kv = std::get<KvStep>(*step.find(key()));
   const std::span<const Segment> segments = step.segments_of(key());
+  const Epoch epoch = context.epoch;
+  const bool commits = kv.commit;
+  const bool has_retention = config_.retention.max_tokens > 0;
   for (const Segment& segment : segments) {
     if (segment.handle.is_padding()) {
       continue;
@@ -217,12 +221,12 @@ void KvCache::commit(const SubmoduleStep& step, const StepContext& context) {
     CacheStream& stream = stream_of(segment.handle.row, static_cast<std::int32_t>(segment.label));
     stream.is_admitted = false;
     stream.is_converted = false;
-    rows_[static_cast<std::size_t>(segment.handle.row)].residency.note_step(context.epoch);
-    if (kv.commit && segment.span > 0) {
+    rows_[static_cast<std::size_t>(segment.handle.row)].residency.note_step(epoch);
+    if (commits && segment.span > 0) {
       stream.stored_length += segment.span;
       ++stream.generation;
-      if (config_.retention.max_tokens > 0) {
-        apply_retention(stream, context.epoch);
+      if (has_retention) {
+        apply_retention(stream, epoch);
       }
     }
   }

@@ -117,10 +117,13 @@ void Positions::commit(const SubmoduleStep& step, const StepContext& /*context*/
   RIGEL_CHECK(!has_advance || own->advance.size() == segments.size(),
               "advance has {} numbers for {} segments", has_advance ? own->advance.size() : 0,
               segments.size());
+  const bool adds_span =
+      !has_advance && (own == nullptr || own->scheme == PositionStep::Scheme::kSequential);
   for (std::size_t index = 0; index < segments.size(); ++index) {
     const Segment& segment = segments[index];
     if (!segment.handle.is_padding()) {
-      next_[index_of(segment.handle, segment.label)] += advance_of(own, segment, index);
+      next_[index_of(segment.handle, segment.label)] +=
+          adds_span ? segment.span : advance_of(own, segment, index);
     }
   }
   if (const ResourceStep* const cache = kv_cache_ ? step.find(*kv_cache_) : nullptr) {
