@@ -226,16 +226,17 @@ bool LanguageModel::declare_step(const BatchColumns& batch, SubmoduleStep& step)
 std::size_t LanguageModel::declare_decode_lanes(const BatchColumns& batch, SubmoduleStep& step,
                                                 SamplerStep& sampler) const {
   const std::size_t num_decoding = num_decode_lanes(batch);
-  step.segments.reserve(num_decoding);
-  sampler.lanes.reserve(num_decoding);
+  step.segments.resize(num_decoding);
+  sampler.lanes.resize(num_decoding);
+  const std::span<Segment> segments = step.segments;
+  const std::span<SamplerStep::Lane> lanes = sampler.lanes;
   for (std::size_t lane = 0; lane < num_decoding; ++lane) {
     const RequestHandle handle = batch.handles[lane];
-    step.segments.push_back({handle, LabelId::kMain, 1});
-    sampler.lanes.push_back(
-        {.handle = handle,
-         .info = batch.infos[lane],
-         .num_generated = batch.metadata[lane].loop_counters.count(Names::kDecodeLoop),
-         .token_index = static_cast<std::int32_t>(lane)});
+    segments[lane] = {handle, LabelId::kMain, 1};
+    lanes[lane] = {.handle = handle,
+                   .info = batch.infos[lane],
+                   .num_generated = batch.metadata[lane].loop_counters.count(Names::kDecodeLoop),
+                   .token_index = static_cast<std::int32_t>(lane)};
   }
   return num_decoding;
 }
