@@ -214,10 +214,12 @@ class WalkRuntime {
   [[nodiscard]] Open& open_of(SpeculationId id);
   void undo_staged(Open& open, const Staged& staged, std::span<StreamOffer> offers,
                    std::vector<std::uint32_t>& returned);
-  [[nodiscard]] static bool fly_on(const WalkPasses::NodeRows& rows, const walk::CompiledWalk& walk,
-                                   const Open& open, std::size_t index);
-  void fly(const WalkPasses::NodeRows& rows, const walk::CompiledWalk& walk, const Open& open,
-           std::size_t index);
+  [[nodiscard]] static std::size_t loop_ahead(WalkPasses::NodeRows states, WalkId walk,
+                                              std::span<const RequestHandle> handles,
+                                              SpeculatedRows& rows);
+  [[nodiscard]] static bool fly_on(WalkPasses::NodeRows rows, WalkId walk, RequestHandle handle,
+                                   std::int32_t iteration);
+  void fly(const walk::CompiledWalk& walk, const Open& open, std::size_t index);
 
   // Completion.
   /// A node whose step is being completed: what the lanes have in common.
@@ -234,7 +236,9 @@ class WalkRuntime {
   [[nodiscard]] bool land_lane(const Completion& step, RequestHandle handle);
   void route_lane(const Completion& step, RequestHandle handle, const SignalMap* outputs,
                   RouteOutput& routed);
-  [[nodiscard]] bool loop_on(const Completion& step, RequestHandle handle);
+  [[nodiscard]] static bool loop_on(WalkPasses::NodeRows rows, WalkId walk,
+                                    walk::InputMask refilled, walk::InputMask self_fed,
+                                    RequestHandle handle);
   void emit(const Cursor& cursor, bool is_here, const walk::Output& output,
             const TensorList& tensors, RouteOutput& routed);
   void finish_child(const Cursor& cursor, std::uint16_t scope, RouteOutput& routed);

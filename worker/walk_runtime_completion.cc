@@ -126,16 +126,14 @@ void WalkRuntime::route_lane(const Completion& step, RequestHandle handle, const
 }
 
 /// The steady step of a loop that feeds itself, without the general machinery, which does the same. False, with nothing done,
-/// where the lane is anything else.
-inline bool WalkRuntime::loop_on(const Completion& step, RequestHandle handle) {
-  if (handle.row < 0 || handle.row >= num_rows_) {
-    return false;
-  }
-  const WalkPass& pass = step.rows.pass(handle.row);
-  WalkNodeState& state = step.rows.node(handle.row);
-  WalkScopeState& loop = step.rows.scope(handle.row);
-  if (pass.handle != handle || pass.walk != static_cast<std::int16_t>(step.walk.id) ||
-      pass.num_left > 0 || state.done || state.num_in_flight == 0 || state.num_discarded > 0 ||
+/// where the lane is anything else. By value: what a sweep over all lanes reads of its own is then in registers.
+inline bool WalkRuntime::loop_on(WalkPasses::NodeRows rows, WalkId walk, InputMask refilled,
+                                 InputMask self_fed, RequestHandle handle) {
+  const WalkPass& pass = rows.pass(handle.row);
+  WalkNodeState& state = rows.node(handle.row);
+  WalkScopeState& loop = rows.scope(handle.row);
+  if (pass.handle != handle || pass.walk != static_cast<std::int16_t>(walk) || pass.num_left > 0 ||
+      state.done || state.num_in_flight == 0 || state.num_discarded > 0 ||
       (state.next | state.current_tensors) != 0 || loop.stopping ||
       loop.iteration + 1 >= loop.max_iters) {
     return false;
@@ -143,11 +141,8 @@ inline bool WalkRuntime::loop_on(const Completion& step, RequestHandle handle) {
   ++loop.iteration;
   --state.num_in_flight;
   state.taken = false;
-  state.current = (state.current & ~step.refilled) | *step.self_fed;
+  state.current = (state.current & ~refilled) | self_fed;
   state.ahead -= state.ahead > 0 ? 1 : 0;
-  if (state.num_in_flight == 0) {
-    refresh_ready(cursor_of(step.walk, handle), step.node);  // with a step in flight it is not
-  }
   return true;
 }
 
@@ -156,9 +151,17 @@ void WalkRuntime::land_and_route(WalkNode node, std::span<const RequestHandle> h
   wasted.clear();
   routed.clear();
   const Completion step = completion_of(node);
+  const WalkPasses::NodeRows rows = step.rows;
+  const InputMask refilled = step.refilled;
+  const std::optional<InputMask> self_fed = step.self_fed;
+  const auto num_rows = static_cast<std::uint32_t>(num_rows_);
   for (std::size_t lane = 0; lane < handles.size(); ++lane) {
     const RequestHandle handle = handles[lane];
-    if (step.self_fed && loop_on(step, handle)) {
+    if (self_fed && static_cast<std::uint32_t>(handle.row) < num_rows &&
+        loop_on(rows, node.walk, refilled, *self_fed, handle)) {
+      if (rows.node(handle.row).num_in_flight == 0) {
+        refresh_ready(cursor_of(step.walk, handle), step.node);  // with a step in flight it is not
+      }
       continue;
     }
     if (land_lane(step, handle)) {

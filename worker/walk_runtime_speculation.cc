@@ -76,6 +76,33 @@ void WalkRuntime::targets(WalkNode node, RequestHandle sample,
   }
 }
 
+/// The rows that go on one iteration where each gives itself all that it needs: at most as many as `rows` has room for.
+/// Returns how many. By value: what the sweep reads of its own is then in registers.
+std::size_t WalkRuntime::loop_ahead(WalkPasses::NodeRows states, WalkId walk,
+                                    std::span<const RequestHandle> handles, SpeculatedRows& rows) {
+  const std::span<RequestHandle> to_handles = rows.handles;
+  const std::span<std::uint32_t> to_lanes = rows.lanes;
+  const std::span<std::int32_t> to_iterations = rows.iterations;
+  const std::size_t most = to_handles.size();
+  std::size_t count = 0;
+  for (std::size_t lane = 0; lane < handles.size() && count < most; ++lane) {
+    const RequestHandle handle = handles[lane];
+    const WalkPass& pass = states.pass(handle.row);
+    const WalkNodeState& from = states.node(handle.row);
+    const WalkScopeState& loop = states.scope(handle.row);
+    const std::int32_t iteration = loop.iteration + from.ahead + 1;
+    if (pass.handle == handle && pass.walk == static_cast<std::int16_t>(walk) &&
+        from.num_in_flight != from.num_discarded && !loop.stopping && !loop.done &&
+        iteration < loop.max_iters) {
+      to_handles[count] = handle;
+      to_lanes[count] = static_cast<std::uint32_t>(lane);
+      to_iterations[count] = iteration;
+      ++count;
+    }
+  }
+  return count;
+}
+
 void WalkRuntime::speculate(WalkNode node, NodeId target, std::span<const RequestHandle> handles,
                             std::int64_t room, std::span<StreamOffer> offers,
                             SpeculatedRows& rows) {
@@ -112,24 +139,22 @@ void WalkRuntime::speculate(WalkNode node, NodeId target, std::span<const Reques
   rows.resize(most);
   const WalkPasses::NodeRows states = passes_of(walk).rows_of(source, scope);
   const auto walk_number = static_cast<std::int16_t>(walk.id);
-  std::size_t count = 0;
-  for (std::size_t lane = 0; lane < handles.size() && count < most; ++lane) {
+  std::ranges::for_each(handles, [this](RequestHandle handle) { check_row(handle); });
+  std::size_t count = feeds_itself ? loop_ahead(states, walk.id, handles, rows) : 0;
+  for (std::size_t lane = 0; lane < handles.size() && count < most && !feeds_itself; ++lane) {
     const RequestHandle handle = handles[lane];
-    check_row(handle);
     const WalkPass& pass = states.pass(handle.row);
     const WalkNodeState& from = states.node(handle.row);
     const WalkScopeState& loop = states.scope(handle.row);
     if (pass.handle != handle || pass.walk != walk_number || !continues(from, loop, *successor)) {
       continue;
     }
-    if (!feeds_itself) {
-      const Cursor cursor = cursor_of(walk, handle);
-      bool possible = false;
-      const InputMask missing = lacking(cursor, source, *successor, possible);
-      if (!possible ||
-          (missing != 0 && !stage_offers(cursor, *successor, missing, offers, open, rows))) {
-        continue;
-      }
+    const Cursor cursor = cursor_of(walk, handle);
+    bool possible = false;
+    const InputMask missing = lacking(cursor, source, *successor, possible);
+    if (!possible ||
+        (missing != 0 && !stage_offers(cursor, *successor, missing, offers, open, rows))) {
+      continue;
     }
     rows.handles[count] = handle;
     rows.lanes[count] = static_cast<std::uint32_t>(lane);
@@ -189,25 +214,25 @@ WalkRuntime::Open& WalkRuntime::open_of(SpeculationId id) {
   return *open;
 }
 
-/// The same where the row has a step in flight and its loop goes on; false, with nothing done, where it is otherwise.
-inline bool WalkRuntime::fly_on(const WalkPasses::NodeRows& rows, const walk::CompiledWalk& walk,
-                                const Open& open, std::size_t index) {
-  const RequestHandle handle = open.handles[index];
+/// A row of a speculation is in flight from now on, where it has a step in flight and its loop goes on; false, with nothing
+/// done, where it is otherwise. By value: what a sweep over all rows reads of its own is then in registers.
+inline bool WalkRuntime::fly_on(WalkPasses::NodeRows rows, WalkId walk, RequestHandle handle,
+                                std::int32_t iteration) {
   const WalkPass& pass = rows.pass(handle.row);
   WalkNodeState& state = rows.node(handle.row);
   const WalkScopeState& scope = rows.scope(handle.row);
-  if (pass.handle != handle || pass.walk != static_cast<std::int16_t>(walk.id) || scope.done ||
+  if (pass.handle != handle || pass.walk != static_cast<std::int16_t>(walk) || scope.done ||
       state.num_in_flight == state.num_discarded) {
     return false;
   }
   ++state.num_in_flight;
-  state.ahead = static_cast<std::uint8_t>(open.iterations[index] - scope.iteration);
+  state.ahead = static_cast<std::uint8_t>(iteration - scope.iteration);
   return true;
 }
 
-/// A row of a speculation is in flight from now on.
-void WalkRuntime::fly(const WalkPasses::NodeRows& rows, const walk::CompiledWalk& walk,
-                      const Open& open, std::size_t index) {
+/// The same, whatever has become of the row.
+void WalkRuntime::fly(const walk::CompiledWalk& walk, const Open& open, std::size_t index) {
+  const WalkPasses::NodeRows rows = passes_of(walk).rows_of(open.node, walk.nodes[open.node].scope);
   const RequestHandle handle = open.handles[index];
   const WalkPass& pass = rows.pass(handle.row);
   if (pass.handle != handle) {
@@ -240,11 +265,13 @@ void WalkRuntime::commit(SpeculationId id, std::span<const RequestHandle> droppe
   };
   const walk::CompiledWalk& walk = walk_of(open.target.walk);
   const WalkPasses::NodeRows rows = passes_of(walk).rows_of(open.node, walk.nodes[open.node].scope);
-  for (std::size_t index = 0; index < open.handles.size(); ++index) {
-    if (dropped.empty() || !is_dropped(open.handles[index])) {
-      if (!fly_on(rows, walk, open, index)) {
-        fly(rows, walk, open, index);
-      }
+  const std::span<const RequestHandle> handles = open.handles;
+  const std::span<const std::int32_t> iterations = open.iterations;
+  const WalkId id_of_walk = walk.id;
+  for (std::size_t index = 0; index < handles.size(); ++index) {
+    if ((dropped.empty() || !is_dropped(handles[index])) &&
+        !fly_on(rows, id_of_walk, handles[index], iterations[index])) {
+      fly(walk, open, index);
     }
   }
   for (const Staged& staged : open.staged) {

@@ -173,6 +173,26 @@ void Worker::unmark_ended() {
   ended_.clear();
 }
 
+inline void Worker::count_token(RequestState& request) {
+  const Clock::time_point now = now_;
+  if (request.info.num_generated == 1) {
+    const auto seconds_since = [now](Clock::time_point then) {
+      return std::chrono::duration<double>(now - then).count();
+    };
+    request.first_token = now;
+    metrics_.time_to_first_token.observe(seconds_since(request.arrived));
+    metrics_.prefill_time.observe(seconds_since(request.admitted));
+  } else {
+    // Requests that got their last token from the same step share its time: they are counted together.
+    if (request.last_token != same_last_token_) {
+      count_latencies();
+      same_last_token_ = request.last_token;
+    }
+    ++num_same_;
+  }
+  request.last_token = now;
+}
+
 void Worker::take_tokens(const HostRows& rows) {
   const ConstHostView tokens = rows.find(Names::kNewToken);
   if (!tokens.defined()) {
@@ -180,31 +200,34 @@ void Worker::take_tokens(const HostRows& rows) {
   }
   const auto* token = tokens.data<std::int32_t>();
   std::vector<StepOutput>& outputs = dispatcher_.message().outputs;
+  const std::span<const RequestHandle> handles = rows.handles;
   std::int64_t num_taken = 0;
-  for (std::size_t row = 0; row < rows.handles.size(); ++row) {
-    table_.prefetch_beyond(rows.handles, row);
-    RequestState* const found = table_.find(rows.handles[row]);
+  for (std::size_t row = 0; row < handles.size(); ++row) {
+    table_.prefetch_beyond(handles, row);
+    const RequestHandle handle = handles[row];
+    RequestState* const found = table_.find(handle);
     if (found == nullptr) {
       continue;
     }
     RequestState& request = *found;
     --request.num_pending;
-    if (token[row] < 0) {
+    const std::int32_t id = token[row];
+    if (id < 0) {
       finish(request, FinishReason::kError, "the model gave no finite logits for this request");
       continue;
     }
     ++num_taken;
-    request.append_token(token[row]);
+    request.append_token(id);
     ++request.info.num_generated;
     count_token(request);
-    StepOutput& output = outputs.emplace_back(StepOutput{.id = request.id, .token = token[row]});
+    StepOutput& output = outputs.emplace_back(StepOutput{.id = request.id, .token = id});
     if (request.info.num_generated == 1) {
       dispatcher_.message().details_of(output).num_cached_tokens = request.num_cached_tokens;
     }
     if (request.wants_logprobs) {
       take_logprobs(rows, row, request.info.sampling.num_logprobs, output);
     }
-    if (ends_row_[static_cast<std::size_t>(rows.handles[row].row)] != 0) {
+    if (ends_row_[static_cast<std::size_t>(handle.row)] != 0) {
       end_with_token(request, output);
     }
   }
@@ -231,25 +254,6 @@ void Worker::take_logprobs(const HostRows& rows, std::size_t row, int num_top, S
   details.first_logprob = static_cast<std::int32_t>(logprobs.size());
   append_logprobs(rows, row, output.token, num_top, logprobs);
   details.num_logprobs = static_cast<std::int32_t>(logprobs.size()) - details.first_logprob;
-}
-
-void Worker::count_token(RequestState& request) {
-  const auto seconds_since = [now = now_](Clock::time_point then) {
-    return std::chrono::duration<double>(now - then).count();
-  };
-  if (request.info.num_generated == 1) {
-    request.first_token = now_;
-    metrics_.time_to_first_token.observe(seconds_since(request.arrived));
-    metrics_.prefill_time.observe(seconds_since(request.admitted));
-  } else {
-    // Requests that got their last token from the same step share its time: they are counted together.
-    if (request.last_token != same_last_token_) {
-      count_latencies();
-      same_last_token_ = request.last_token;
-    }
-    ++num_same_;
-  }
-  request.last_token = now_;
 }
 
 void Worker::count_latencies() {
