@@ -1,5 +1,6 @@
 #pragma once
 
+#include <bit>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -51,7 +52,10 @@ struct RequestHandle {
   std::uint32_t generation = 0;
 
   [[nodiscard]] bool is_padding() const { return row < 0; }
-  friend bool operator==(RequestHandle, RequestHandle) = default;
+  /// Both at once: a sweep over lanes compares handles several times a lane.
+  friend constexpr bool operator==(RequestHandle a, RequestHandle b) {
+    return std::bit_cast<std::uint64_t>(a) == std::bit_cast<std::uint64_t>(b);
+  }
 };
 
 /// The number of a launched step. Memory released at step e is reusable once every step up to e has completed.
