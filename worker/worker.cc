@@ -111,7 +111,7 @@ void Worker::run() {
   bool idle = true;
   while (!shutting_down_) {
     try {
-      idle = !turn(/*wait=*/idle && !has_captures_left());
+      idle = !run_round(/*wait=*/idle && !has_captures_left());
     } catch (const DeviceError& error) {
       fail_everything(error.what());
       idle = false;
@@ -130,7 +130,7 @@ void Worker::run() {
 }
 
 /// False: nothing was done.
-bool Worker::turn(bool wait) {
+bool Worker::run_round(bool wait) {
   if (num_with_stop_strings_ > 0) {
     // So that a stop string costs at most the step in flight and the one that is launched next.
     dispatcher_.await_delivery(/*most_behind=*/1);
@@ -157,7 +157,7 @@ bool Worker::turn(bool wait) {
   }
   update_gauges();  // before anybody hears of an end
   const bool posted = post_outputs();
-  end_turn(launches, completes);
+  end_round(launches, completes);
   // Whoever ended in this turn may have left a row or pages to somebody who waits for them.
   return launches || completes || posted;
 }
@@ -242,7 +242,7 @@ bool Worker::post_outputs() {
   return dispatcher_.post();
 }
 
-void Worker::end_turn(bool launched, bool completed) {
+void Worker::end_round(bool launched, bool completed) {
   if (!launched && !completed) {
     return;
   }

@@ -127,7 +127,7 @@ class Worker final : private CompositeListener {
          const WorkerConfig& config, Dispatcher& dispatcher);
   void begin();
   void run();
-  [[nodiscard]] bool turn(bool wait);
+  [[nodiscard]] bool run_round(bool wait);
   // The verbs of one step, in the order of the loop.
   void read_mail(bool wait);
   void read_letter(Letter& letter);
@@ -144,7 +144,7 @@ class Worker final : private CompositeListener {
   bool post_outputs();
   [[nodiscard]] bool has_captures_left() const;
   void capture_more();
-  void end_turn(bool launched, bool completed);
+  void end_round(bool launched, bool completed);
   void log_step(bool launched, bool completed, StepClock::Seconds seconds);
 
   [[nodiscard]] std::uint64_t num_in_flight() const;
