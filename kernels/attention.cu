@@ -11,7 +11,7 @@
 namespace rigel::kernels {
 namespace {
 
-constexpr int kBlock = 128;
+constexpr int kAttentionBlock = 128;
 constexpr int kListBlock = 256;
 constexpr int kFoldBlock = 64;
 // Query rows that share the loads of K and V in a block: shared memory grows with it (22 KB at 4 rows, 44 KB at 8, D 64).
@@ -100,7 +100,7 @@ DecodeWorkspace decode_workspace(const DeviceView& bytes, const AttentionParams&
 }
 
 unsigned shared_bytes(int rows, int head_size) {
-  return static_cast<unsigned>(attention_shared_floats(rows, head_size, kBlock)) * 4u;
+  return static_cast<unsigned>(attention_shared_floats(rows, head_size, kAttentionBlock)) * 4u;
 }
 
 Traffic attention_traffic(const AttentionParams& p, std::int64_t num_queries,
@@ -122,7 +122,8 @@ template <class T, int ROWS>
 void launch_decode(StreamRef stream, const AttendDecodePlan& plan,
                    const AttendDecodeParams& params) {
   launch<list_chunks_kernel<kListBlock>>(stream, "attend_decode.list", plan.list, params);
-  launch<attend_chunks_kernel<T, ROWS, kBlock>>(stream, "attend_decode", plan.chunks, params);
+  launch<attend_chunks_kernel<T, ROWS, kAttentionBlock>>(stream, "attend_decode", plan.chunks,
+                                                         params);
   launch<fold_chunks_kernel<T, kFoldBlock>>(stream, "attend_decode.fold", plan.fold, params);
 }
 
@@ -151,7 +152,7 @@ AttendDecodePlan attend_decode_plan(const AttendDecodeParams& params, std::int64
       Traffic{std::int64_t{8} * params.num_tokens, std::int64_t{4} * params.num_tokens, 0};
   plan.chunks.grid = dim3(static_cast<unsigned>(std::min(most_work, blocks)),
                           static_cast<unsigned>(p.num_kv_heads), row_blocks);
-  plan.chunks.block = dim3(kBlock);
+  plan.chunks.block = dim3(kAttentionBlock);
   plan.chunks.shared_bytes = shared_bytes(rows, p.head_size);
   plan.chunks.traffic = attention_traffic(p, params.num_tokens, params.num_tokens, max_keys);
   plan.fold.grid =
@@ -175,7 +176,7 @@ LaunchPlan attend_prefill_plan(const AttendPrefillParams& params, std::int64_t m
   plan.programmatic = true;
   plan.grid = dim3(static_cast<unsigned>(params.num_tiles), static_cast<unsigned>(p.num_kv_heads),
                    static_cast<unsigned>(ceil_div(most_rows, kManyRows)));
-  plan.block = dim3(kBlock);
+  plan.block = dim3(kAttentionBlock);
   plan.shared_bytes = shared_bytes(kManyRows, p.head_size);
   plan.traffic = attention_traffic(p, std::int64_t{params.num_tiles} * kPrefillTile,
                                    params.num_tiles * std::int64_t{plan.grid.z}, max_keys);
@@ -226,7 +227,8 @@ void attend_prefill(StreamRef stream, const AttentionArgs& args, ConstDeviceView
     return;
   }
   dispatch_activation(args.q.dtype(), [&]<class T>() {
-    launch<attend_prefill_kernel<T, kManyRows, kBlock>>(stream, "attend_prefill", plan, params);
+    launch<attend_prefill_kernel<T, kManyRows, kAttentionBlock>>(stream, "attend_prefill", plan,
+                                                                 params);
   });
 }
 

@@ -7,12 +7,12 @@
 namespace rigel::kernels {
 namespace {
 
-constexpr int kBlock = 128;
+constexpr int kEmbeddingBlock = 128;
 
 LaunchPlan select_tokens_plan(std::int64_t num_tokens) {
   LaunchPlan plan;
-  plan.grid = dim3(static_cast<unsigned>(ceil_div(num_tokens, kBlock)));
-  plan.block = dim3(kBlock);
+  plan.grid = dim3(static_cast<unsigned>(ceil_div(num_tokens, kEmbeddingBlock)));
+  plan.block = dim3(kEmbeddingBlock);
   plan.traffic = {12 * num_tokens, 4 * num_tokens, 0};
   return plan;
 }
@@ -22,8 +22,8 @@ LaunchPlan embed_plan(std::int64_t num_tokens, std::int64_t columns, std::int64_
   LaunchPlan plan;
   plan.programmatic = true;
   plan.grid = dim3(static_cast<unsigned>(num_tokens),
-                   static_cast<unsigned>(ceil_div(columns, kBlock * unit)));
-  plan.block = dim3(kBlock);
+                   static_cast<unsigned>(ceil_div(columns, kEmbeddingBlock * unit)));
+  plan.block = dim3(kEmbeddingBlock);
   plan.traffic = {num_tokens * (columns * element_bytes + 4), num_tokens * columns * 4,
                   num_tokens * columns};
   return plan;
@@ -49,7 +49,7 @@ void select_tokens(StreamRef stream, DeviceView out_ids, ConstDeviceView staged_
                     params)) {
     return;
   }
-  launch<select_tokens_kernel<kBlock>>(stream, "select_tokens", plan, params);
+  launch<select_tokens_kernel<kEmbeddingBlock>>(stream, "select_tokens", plan, params);
 }
 
 void embed(StreamRef stream, DeviceView out, ConstDeviceView ids, ConstDeviceView table,
@@ -76,9 +76,9 @@ void embed(StreamRef stream, DeviceView out, ConstDeviceView ids, ConstDeviceVie
       return;
     }
     if (vectors) {
-      launch<embed_kernel<T, kBlock, true>>(stream, "embed", plan, params);
+      launch<embed_kernel<T, kEmbeddingBlock, true>>(stream, "embed", plan, params);
     } else {
-      launch<embed_kernel<T, kBlock, false>>(stream, "embed", plan, params);
+      launch<embed_kernel<T, kEmbeddingBlock, false>>(stream, "embed", plan, params);
     }
   });
 }

@@ -7,15 +7,15 @@
 namespace rigel::kernels {
 namespace {
 
-constexpr int kBlock = 128;
+constexpr int kGateBlock = 128;
 
 LaunchPlan gate_plan(std::int64_t rows, std::int64_t columns, std::int64_t element_bytes,
                      std::int64_t unit) {
   LaunchPlan plan;
   plan.programmatic = true;
-  plan.grid =
-      dim3(static_cast<unsigned>(rows), static_cast<unsigned>(ceil_div(columns, kBlock * unit)));
-  plan.block = dim3(kBlock);
+  plan.grid = dim3(static_cast<unsigned>(rows),
+                   static_cast<unsigned>(ceil_div(columns, kGateBlock * unit)));
+  plan.block = dim3(kGateBlock);
   const std::int64_t elements = rows * columns;
   plan.traffic = {2 * elements * element_bytes, elements * element_bytes, 6 * elements};
   return plan;
@@ -25,8 +25,8 @@ LaunchPlan add_plan(std::int64_t elements, std::int64_t out_bytes, std::int64_t 
                     std::int64_t unit) {
   LaunchPlan plan;
   plan.programmatic = true;
-  plan.grid = dim3(static_cast<unsigned>(ceil_div(elements, kBlock * unit)));
-  plan.block = dim3(kBlock);
+  plan.grid = dim3(static_cast<unsigned>(ceil_div(elements, kGateBlock * unit)));
+  plan.block = dim3(kGateBlock);
   plan.traffic = {elements * (out_bytes + delta_bytes), elements * out_bytes, elements};
   return plan;
 }
@@ -40,9 +40,9 @@ void launch_gate(StreamRef stream, const GateParams& params, bool vectors,
     return;
   }
   if (vectors) {
-    launch<gate_kernel<T, kBlock, true, ACTIVATION>>(stream, "gate", plan, params);
+    launch<gate_kernel<T, kGateBlock, true, ACTIVATION>>(stream, "gate", plan, params);
   } else {
-    launch<gate_kernel<T, kBlock, false, ACTIVATION>>(stream, "gate", plan, params);
+    launch<gate_kernel<T, kGateBlock, false, ACTIVATION>>(stream, "gate", plan, params);
   }
 }
 
@@ -62,9 +62,9 @@ void launch_add(StreamRef stream, const char* name, DeviceView out, ConstDeviceV
     return;
   }
   if (vectors) {
-    launch<add_kernel<O, T, kBlock, true>>(stream, name, plan, params);
+    launch<add_kernel<O, T, kGateBlock, true>>(stream, name, plan, params);
   } else {
-    launch<add_kernel<O, T, kBlock, false>>(stream, name, plan, params);
+    launch<add_kernel<O, T, kGateBlock, false>>(stream, name, plan, params);
   }
 }
 

@@ -99,6 +99,7 @@ void add(simt::Pool& pool, const AddParams& params) {
   template void gate_gelu_erf<T>(simt::Pool&, const GateParams&);
 RIGEL_INSTANTIATE(float)
 RIGEL_INSTANTIATE(simt::bf16)
+#undef RIGEL_INSTANTIATE
 
 template void add<float, float>(simt::Pool&, const AddParams&);
 template void add<float, simt::bf16>(simt::Pool&, const AddParams&);

@@ -42,7 +42,7 @@ constexpr int panels_of_tile(int rows) {
 
 // The rows of x that one item multiplies stay in the second-level cache while the panels stream by.
 constexpr int64_t kRowBlockBytes = 256 * 1024;
-constexpr double kItemNanoseconds = 10e3;
+constexpr double kWorthNanoseconds = 10e3;  // items of less cost more to hand out than to compute
 
 constexpr int64_t ceil_div(int64_t a, int64_t b) {
   return (a + b - 1) / b;
@@ -295,7 +295,7 @@ Split split_for(const GemmParams& p, int num_threads) {
   const double block_ns = read_ns > multiply_ns ? read_ns : multiply_ns;
   // Four items a thread even out a disturbed core; one item where the work is small.
   const int64_t wanted = num_threads == 1 ? 1 : ceil_div(int64_t{4} * num_threads, row_blocks);
-  const int64_t worth = static_cast<int64_t>(block_ns / kItemNanoseconds);
+  const int64_t worth = static_cast<int64_t>(block_ns / kWorthNanoseconds);
   const int64_t possible = ceil_div(num_panels, kSplitPanels);
   const int64_t column_blocks = smaller(smaller(wanted, worth), possible);
   return {.rows_per_block = rows,

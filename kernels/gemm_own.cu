@@ -15,10 +15,10 @@
 namespace rigel::kernels {
 namespace {
 
-constexpr int kBlock = 128;
+constexpr int kGemmBlock = 128;
 constexpr int kBiasBlock = 256;
 // Decode steps of few rows take the flat tile: idle rows of the tall one would cost eight times the arithmetic.
-constexpr int kFlatRows = kBlock / kGemmPanelColumns;
+constexpr int kFlatRows = kGemmBlock / kGemmPanelColumns;
 constexpr int kTallRows = 64;
 
 int tile_rows(const GemmParams& params) {
@@ -29,9 +29,9 @@ template <class T>
 void launch_gemm(StreamRef stream, const GemmParams& params) {
   const LaunchPlan plan = gemm_plan(params);
   if (tile_rows(params) == kFlatRows) {
-    launch<gemm_kernel<T, kBlock, kFlatRows>>(stream, "gemm", plan, params);
+    launch<gemm_kernel<T, kGemmBlock, kFlatRows>>(stream, "gemm", plan, params);
   } else {
-    launch<gemm_kernel<T, kBlock, kTallRows>>(stream, "gemm", plan, params);
+    launch<gemm_kernel<T, kGemmBlock, kTallRows>>(stream, "gemm", plan, params);
   }
 }
 
@@ -134,7 +134,7 @@ LaunchPlan gemm_plan(const GemmParams& params) {
   return {.grid = dim3(
               static_cast<unsigned>((params.num_columns + kGemmTileColumns - 1) / kGemmTileColumns),
               static_cast<unsigned>((params.num_rows + rows - 1) / rows)),
-          .block = dim3(kBlock),
+          .block = dim3(kGemmBlock),
           .traffic = gemm_traffic(params),
           .programmatic = true};
 }

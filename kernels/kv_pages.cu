@@ -10,7 +10,7 @@ namespace {
 
 static_assert(sizeof(CopyPagesParams) <= 1024);
 
-constexpr int kBlock = 128;
+constexpr int kKvPagesBlock = 128;
 /// Blocks along one page of one layer, at most: 16 tokens of 8 heads of 128 in bf16 take 32 blocks of 128 threads.
 constexpr std::int64_t kMaxBlocksPerPage = 32;
 
@@ -34,10 +34,10 @@ void check_pages(const PageCopy& copy, const ConstDeviceView& target,
 LaunchPlan copy_pages_plan(const CopyPagesParams& params) {
   LaunchPlan plan;
   const std::int64_t blocks =
-      std::min(ceil_div(params.block_bytes, kBlock * 16), kMaxBlocksPerPage);
+      std::min(ceil_div(params.block_bytes, kKvPagesBlock * 16), kMaxBlocksPerPage);
   plan.grid = dim3(static_cast<unsigned>(blocks), static_cast<unsigned>(params.num_layers),
                    static_cast<unsigned>(params.num_pages));
-  plan.block = dim3(kBlock);
+  plan.block = dim3(kKvPagesBlock);
   const std::int64_t bytes = params.block_bytes * params.num_layers * params.num_pages;
   plan.traffic = Traffic{bytes, bytes, 0};
   return plan;
@@ -70,7 +70,7 @@ void copy_pages(StreamRef stream, DeviceView target, ConstDeviceView source,
     const LaunchPlan plan = copy_pages_plan(params);
     if (!launch_native(stream, "copy_pages", plan.traffic, RIGEL_NATIVE_VARIANT(copy_pages),
                        params)) {
-      launch<copy_pages_kernel<kBlock>>(stream, "copy_pages", plan, params);
+      launch<copy_pages_kernel<kKvPagesBlock>>(stream, "copy_pages", plan, params);
     }
   }
 }

@@ -8,13 +8,13 @@ namespace rigel::kernels {
 namespace {
 
 /// One block a lane, as in sampling.
-constexpr int kLaneBlock = 512;
+constexpr int kLogProbsBlock = 512;
 
 LaunchPlan log_probs_plan(std::int64_t num_lanes, std::int64_t vocabulary, std::int64_t max_top) {
   LaunchPlan plan;
   plan.programmatic = true;
   plan.grid = dim3(static_cast<unsigned>(num_lanes));
-  plan.block = dim3(kLaneBlock);
+  plan.block = dim3(kLogProbsBlock);
   // Once from memory; later passes come from cache.
   plan.traffic = {num_lanes * (vocabulary * 4 + 8), num_lanes * (4 + max_top * 8),
                   num_lanes * vocabulary * 20};
@@ -55,7 +55,7 @@ void log_probs(StreamRef stream, const LogProbOutputs& outputs, ConstDeviceView 
   if (launch_native(stream, "log_probs", plan.traffic, RIGEL_NATIVE_VARIANT(log_probs), params)) {
     return;
   }
-  launch<log_probs_kernel<kLaneBlock, kMaxTopLogProbs>>(stream, "log_probs", plan, params);
+  launch<log_probs_kernel<kLogProbsBlock, kMaxTopLogProbs>>(stream, "log_probs", plan, params);
 }
 
 }  // namespace rigel::kernels

@@ -5,12 +5,12 @@
 namespace rigel::kernels {
 namespace {
 
-constexpr int kBlock = 128;
+constexpr int kPageTableBlock = 128;
 
 LaunchPlan page_updates_plan(std::int64_t num_updates) {
   LaunchPlan plan;
-  plan.grid = dim3(static_cast<unsigned>(ceil_div(num_updates, kBlock)));
-  plan.block = dim3(kBlock);
+  plan.grid = dim3(static_cast<unsigned>(ceil_div(num_updates, kPageTableBlock)));
+  plan.block = dim3(kPageTableBlock);
   plan.traffic = Traffic{num_updates * 12, num_updates * 4, 0};
   return plan;
 }
@@ -28,8 +28,8 @@ void apply_page_updates(StreamRef stream, DeviceView page_table, ConstDeviceView
                                  .num_rows = static_cast<std::int32_t>(page_table.dim(0)),
                                  .num_columns = static_cast<std::int32_t>(page_table.dim(1)),
                                  .num_updates = static_cast<std::int32_t>(updates.dim(0))};
-  launch<page_updates_kernel<kBlock>>(stream, "apply_page_updates",
-                                      page_updates_plan(updates.dim(0)), params);
+  launch<page_updates_kernel<kPageTableBlock>>(stream, "apply_page_updates",
+                                               page_updates_plan(updates.dim(0)), params);
 }
 
 }  // namespace rigel::kernels

@@ -11,7 +11,7 @@ namespace {
 
 static_assert(kSeenInPrompt == 1 << 30, "penalties_device.h and penalised() use bit 30");
 
-constexpr int kBlock = 256;
+constexpr int kPenaltiesBlock = 256;
 /// Blocks along the vocabulary of one lane: enough to spread 128k tokens, few enough that idle lanes cost little.
 constexpr std::int64_t kMaxBlocksPerLane = 32;
 
@@ -19,8 +19,8 @@ constexpr std::int64_t kMaxBlocksPerLane = 32;
 LaunchPlan entries_plan(std::int64_t num_entries, std::int64_t entry_bytes) {
   LaunchPlan plan;
   plan.programmatic = true;
-  plan.grid = dim3(static_cast<unsigned>(ceil_div(num_entries, kBlock)));
-  plan.block = dim3(kBlock);
+  plan.grid = dim3(static_cast<unsigned>(ceil_div(num_entries, kPenaltiesBlock)));
+  plan.block = dim3(kPenaltiesBlock);
   plan.traffic = {num_entries * (entry_bytes + 4), num_entries * 4, num_entries};
   return plan;
 }
@@ -28,9 +28,9 @@ LaunchPlan entries_plan(std::int64_t num_entries, std::int64_t entry_bytes) {
 LaunchPlan penalties_plan(std::int64_t num_lanes, std::int64_t vocabulary) {
   LaunchPlan plan;
   plan.programmatic = true;
-  const std::int64_t blocks = std::min(ceil_div(vocabulary, kBlock), kMaxBlocksPerLane);
+  const std::int64_t blocks = std::min(ceil_div(vocabulary, kPenaltiesBlock), kMaxBlocksPerLane);
   plan.grid = dim3(static_cast<unsigned>(num_lanes), static_cast<unsigned>(blocks));
-  plan.block = dim3(kBlock);
+  plan.block = dim3(kPenaltiesBlock);
   // At most: lanes without penalties move nothing.
   plan.traffic = {8 * num_lanes * vocabulary, 4 * num_lanes * vocabulary,
                   4 * num_lanes * vocabulary};
@@ -50,7 +50,7 @@ void edit_tokens(StreamRef stream, const char* name, DeviceView logits, ConstDev
                                tokens.data<std::int32_t>(),    bias,
                                static_cast<int>(entries),      static_cast<int>(logits.dim(0)),
                                static_cast<int>(logits.dim(1))};
-  launch<edit_tokens_kernel<kBlock>>(stream, name, entries_plan(entries, 12), params);
+  launch<edit_tokens_kernel<kPenaltiesBlock>>(stream, name, entries_plan(entries, 12), params);
 }
 
 }  // namespace
@@ -71,7 +71,8 @@ void count_prompt(StreamRef stream, DeviceView counts, ConstDeviceView slots,
                            nullptr,
                            static_cast<int>(entries),
                            static_cast<int>(counts.dim(1))};
-  launch<count_prompt_kernel<kBlock>>(stream, "count_prompt", entries_plan(entries, 8), params);
+  launch<count_prompt_kernel<kPenaltiesBlock>>(stream, "count_prompt", entries_plan(entries, 8),
+                                               params);
 }
 
 void count_tokens(StreamRef stream, DeviceView counts, ConstDeviceView slots, ConstDeviceView rows,
@@ -89,7 +90,8 @@ void count_tokens(StreamRef stream, DeviceView counts, ConstDeviceView slots, Co
                            rows.data<std::int32_t>(),      tokens.data<std::int32_t>(),
                            publish.data<std::int32_t>(),   static_cast<int>(lanes),
                            static_cast<int>(counts.dim(1))};
-  launch<count_tokens_kernel<kBlock>>(stream, "count_tokens", entries_plan(lanes, 16), params);
+  launch<count_tokens_kernel<kPenaltiesBlock>>(stream, "count_tokens", entries_plan(lanes, 16),
+                                               params);
 }
 
 void apply_penalties(StreamRef stream, DeviceView logits, ConstDeviceView counts,
@@ -121,7 +123,7 @@ void apply_penalties(StreamRef stream, DeviceView logits, ConstDeviceView counts
                     params)) {
     return;
   }
-  launch<apply_penalties_kernel<kBlock>>(stream, "apply_penalties", plan, params);
+  launch<apply_penalties_kernel<kPenaltiesBlock>>(stream, "apply_penalties", plan, params);
 }
 
 void apply_logit_bias(StreamRef stream, DeviceView logits, ConstDeviceView lanes,

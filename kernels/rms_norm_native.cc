@@ -133,5 +133,6 @@ void head_rms_norm(simt::Pool& pool, const HeadRmsNormParams& params) {
   template void head_rms_norm<T>(simt::Pool&, const HeadRmsNormParams&);
 RIGEL_INSTANTIATE(float)
 RIGEL_INSTANTIATE(simt::bf16)
+#undef RIGEL_INSTANTIATE
 
 }  // namespace rigel::kernels::RIGEL_NATIVE

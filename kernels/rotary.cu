@@ -9,7 +9,7 @@ namespace rigel::kernels {
 namespace {
 
 constexpr int kAnglesBlock = 128;
-constexpr int kBlock = 128;
+constexpr int kRotaryBlock = 128;
 constexpr int kRun = 4;  // pairs a thread rotates at once: 8 bytes of bf16 twice
 
 LaunchPlan rotary_angles_plan(std::int64_t num_tokens, std::int64_t num_pairs) {
@@ -26,7 +26,7 @@ LaunchPlan rotary_plan(const RotaryParams& p, std::int64_t element_bytes) {
   LaunchPlan plan;
   plan.programmatic = true;
   plan.grid = dim3(static_cast<unsigned>(p.num_tokens));
-  plan.block = dim3(kBlock);
+  plan.block = dim3(kRotaryBlock);
   const std::int64_t rotated =
       std::int64_t{p.num_tokens} * (p.num_heads + p.num_kv_heads) * p.rotary_dim;
   const std::int64_t appended =
@@ -73,9 +73,9 @@ void launch_rotary(StreamRef stream, const char* name, const RotaryParams& param
                        params.qkv_stride % (2 * kRun) == 0 && is_aligned(params.qkv) &&
                        is_aligned(params.kv);
   if (vectors) {
-    launch<rotary_kernel<T, kRun, INTERLEAVED, kBlock>>(stream, name, plan, params);
+    launch<rotary_kernel<T, kRun, INTERLEAVED, kRotaryBlock>>(stream, name, plan, params);
   } else {
-    launch<rotary_kernel<T, 1, INTERLEAVED, kBlock>>(stream, name, plan, params);
+    launch<rotary_kernel<T, 1, INTERLEAVED, kRotaryBlock>>(stream, name, plan, params);
   }
 }
 

@@ -11,7 +11,7 @@ static_assert(kSampled == 0 && kLogitsNotFinite == 1, "sampling_device.h writes 
 
 /// One block a lane; at 40 registers a thread an SM holds three of them.
 constexpr int kLaneBlock = 512;
-constexpr int kBlock = 128;
+constexpr int kSamplingBlock = 128;
 
 LaunchPlan lanes_plan(std::int64_t num_lanes, std::int64_t vocabulary) {
   LaunchPlan plan;
@@ -113,14 +113,14 @@ void publish_tokens(StreamRef stream, DeviceView last_token, ConstDeviceView tok
                              static_cast<int>(lanes)};
   LaunchPlan plan;
   plan.programmatic = true;
-  plan.grid = dim3(static_cast<unsigned>(ceil_div(lanes, kBlock)));
-  plan.block = dim3(kBlock);
+  plan.grid = dim3(static_cast<unsigned>(ceil_div(lanes, kSamplingBlock)));
+  plan.block = dim3(kSamplingBlock);
   plan.traffic = {12 * lanes, 4 * lanes, 0};
   if (launch_native(stream, "publish_tokens", plan.traffic, RIGEL_NATIVE_VARIANT(publish_tokens),
                     params)) {
     return;
   }
-  launch<publish_tokens_kernel<kBlock>>(stream, "publish_tokens", plan, params);
+  launch<publish_tokens_kernel<kSamplingBlock>>(stream, "publish_tokens", plan, params);
 }
 
 }  // namespace rigel::kernels

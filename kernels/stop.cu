@@ -10,7 +10,7 @@
 namespace rigel::kernels {
 namespace {
 
-constexpr int kBlock = 128;
+constexpr int kStopBlock = 128;
 constexpr int kThreadsPerUpdate = 4;
 constexpr int kThreadsPerRow = 32;
 
@@ -23,8 +23,8 @@ StopRow* stop_rows_of(const DeviceView& stop_rows) {
 LaunchPlan threads_plan(std::int64_t num_threads, const Traffic& traffic) {
   LaunchPlan plan;
   plan.programmatic = true;
-  plan.grid = dim3(static_cast<unsigned>(ceil_div(num_threads, kBlock)));
-  plan.block = dim3(kBlock);
+  plan.grid = dim3(static_cast<unsigned>(ceil_div(num_threads, kStopBlock)));
+  plan.block = dim3(kStopBlock);
   plan.traffic = traffic;
   return plan;
 }
@@ -99,7 +99,7 @@ void set_stop_rows(StreamRef stream, DeviceView stop_rows, ConstDeviceView rows,
   const std::int64_t row_bytes = sizeof(StopRow);
   const LaunchPlan plan = threads_plan(num_updates * kThreadsPerUpdate,
                                        {num_updates * (row_bytes + 4), num_updates * row_bytes, 0});
-  launch<set_stop_rows_kernel<kBlock>>(stream, "set_stop_rows", plan, params);
+  launch<set_stop_rows_kernel<kStopBlock>>(stream, "set_stop_rows", plan, params);
 }
 
 void stop_copy(StreamRef stream, const ResultPlace& place, std::span<const StopBuffer> buffers,
@@ -129,8 +129,8 @@ void stop_copy(StreamRef stream, const ResultPlace& place, std::span<const StopB
   if (launch_native(stream, "stop_copy", traffic, RIGEL_NATIVE_VARIANT(stop_copy), params)) {
     return;
   }
-  launch<stop_copy_kernel<kBlock>>(stream, "stop_copy",
-                                   threads_plan(most_rows * kThreadsPerRow, traffic), params);
+  launch<stop_copy_kernel<kStopBlock>>(stream, "stop_copy",
+                                       threads_plan(most_rows * kThreadsPerRow, traffic), params);
 }
 
 }  // namespace rigel::kernels

@@ -36,7 +36,7 @@ constexpr std::size_t kStackBytes = 64 * 1024;
 constexpr std::size_t kStackBytes = 16 * 1024;
 #endif
 constexpr std::size_t kStride = kStackBytes + kPage;
-constexpr std::size_t kMappingBytes = kStride * kMaxFibers;
+constexpr std::size_t kFibersBytes = kStride * kMaxFibers;
 
 void forget_race_fiber(Fiber& fiber) {
   if (fiber.race_fiber != nullptr) {
@@ -53,7 +53,7 @@ void forget_race_fiber(Fiber& fiber) {
 }  // namespace
 
 FiberStacks::FiberStacks() {
-  void* mapping = mmap(nullptr, kMappingBytes, PROT_NONE,
+  void* mapping = mmap(nullptr, kFibersBytes, PROT_NONE,
                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_STACK, -1, 0);
   if (mapping == MAP_FAILED) {
     die("simt: no address space for the stacks of kernels (mmap)");
@@ -67,7 +67,7 @@ FiberStacks::~FiberStacks() {
     unpoison(fibers_[index].stack, kStackBytes);
     forget_race_fiber(fibers_[index]);
   }
-  munmap(mapping_, kMappingBytes);
+  munmap(mapping_, kFibersBytes);
 }
 
 void FiberStacks::destroy_retired() {
@@ -79,7 +79,7 @@ void FiberStacks::destroy_retired() {
 bool FiberStacks::is_guard(const void* address) const {
   const auto offset =
       reinterpret_cast<std::uintptr_t>(address) - reinterpret_cast<std::uintptr_t>(mapping_);
-  return offset < kMappingBytes && offset % kStride < kPage;
+  return offset < kFibersBytes && offset % kStride < kPage;
 }
 
 void FiberStacks::make_next() {

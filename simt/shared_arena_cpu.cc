@@ -14,7 +14,7 @@ namespace {
 // Slots start at a cache line, at least a red zone after the end of the one before.
 constexpr std::size_t kAlignment = 64;
 constexpr std::size_t kRedZoneBytes = 64;
-constexpr std::size_t kMappingBytes = 512 * 1024;
+constexpr std::size_t kArenaBytes = 512 * 1024;
 
 // Not memset: the sanitizers intercept that, and this is not an access of the kernel.
 void fill_with_nan(std::byte* memory, std::size_t num_bytes) {
@@ -22,7 +22,7 @@ void fill_with_nan(std::byte* memory, std::size_t num_bytes) {
 }
 
 std::byte* map_arena(void* at, int flags) {
-  void* mapping = mmap(at, kMappingBytes, PROT_READ | PROT_WRITE,
+  void* mapping = mmap(at, kArenaBytes, PROT_READ | PROT_WRITE,
                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | flags, -1, 0);
   if (mapping == MAP_FAILED) {
     std::perror("simt: no memory for the shared memory of kernels (mmap)");
@@ -34,16 +34,16 @@ std::byte* map_arena(void* at, int flags) {
 }  // namespace
 
 SharedArena::SharedArena() : memory_(map_arena(nullptr, 0)) {
-  poison(memory_, kMappingBytes);
+  poison(memory_, kArenaBytes);
 }
 
 SharedArena::~SharedArena() {
-  unpoison(memory_, kMappingBytes);
-  munmap(memory_, kMappingBytes);
+  unpoison(memory_, kArenaBytes);
+  munmap(memory_, kArenaBytes);
 }
 
 void SharedArena::begin_launch(std::size_t dynamic_bytes, bool poison_blocks) {
-  poison(memory_, kMappingBytes);
+  poison(memory_, kArenaBytes);
   unpoison(memory_, dynamic_bytes);
   dynamic_bytes_ = dynamic_bytes;
   static_bytes_ = 0;

@@ -219,7 +219,7 @@ constexpr TypeFacts facts(SourceType type, std::uint32_t ggml_type, std::string_
 }
 
 // By SourceType.
-constexpr std::array kTypes = {
+constexpr std::array kTypeFacts = {
     facts<Plain<float>, 4>(SourceType::kF32, 0, "F32"),
     facts<Plain<f16>, 2>(SourceType::kF16, 1, "F16"),
     facts<Plain<bf16>, 2>(SourceType::kBf16, 30, "BF16"),
@@ -234,7 +234,7 @@ constexpr std::array kTypes = {
 };
 
 const TypeFacts& facts_of(SourceType type) {
-  return kTypes[static_cast<std::size_t>(type)];
+  return kTypeFacts[static_cast<std::size_t>(type)];
 }
 
 /// Checks the range and returns its first byte and the blocks in it.
@@ -272,7 +272,7 @@ std::string_view supported_source_types() {
 }
 
 std::optional<SourceType> source_type_of_ggml(std::uint32_t ggml_type) {
-  for (const TypeFacts& facts : kTypes) {
+  for (const TypeFacts& facts : kTypeFacts) {
     if (facts.ggml_type == ggml_type) {
       return facts.type;
     }

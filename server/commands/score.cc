@@ -24,7 +24,7 @@ static_assert(std::endian::native == std::endian::little, "logit files are littl
 
 constexpr int kNumLastTop = 20;
 
-struct SubmittedLine {
+struct ScoredLine {
   std::vector<std::int32_t> ids;
   std::size_t place = 0;
 };
@@ -55,7 +55,7 @@ class LineScorer {
   LineScorer(const ScoreOptions& options, const ModelSession& session, std::size_t num_lines)
       : options_(options), session_(session), batch_(session.service(), num_lines) {}
 
-  std::variant<ApiError, SubmittedLine> submit(std::string_view line) {
+  std::variant<ApiError, ScoredLine> submit(std::string_view line) {
     if (std::optional<ApiError> error = find_line_error(line)) {
       return std::move(*error);
     }
@@ -83,10 +83,10 @@ class LineScorer {
     request.sampling.max_tokens = 0;  // the prompt alone
     request.prompt_top = std::max(kNumLastTop, options_.num_top);
     request.keep_last_logits = !options_.dump_folder.empty();
-    return SubmittedLine{.ids = std::move(ids.value()), .place = batch_.add(std::move(request))};
+    return ScoredLine{.ids = std::move(ids.value()), .place = batch_.add(std::move(request))};
   }
 
-  Parsed<std::string> finish(std::size_t index, const SubmittedLine& line) {
+  Parsed<std::string> finish(std::size_t index, const ScoredLine& line) {
     const FinishedRequest answer = batch_.take(line.place);
     if (answer.refusal) {
       return api_error_of(*answer.refusal);
@@ -137,13 +137,13 @@ int run_score(const ScoreOptions& options) {
   }
   const ModelSession session(options.model, options.worker);
   LineScorer scorer(options, session, lines.size());
-  std::vector<std::variant<ApiError, SubmittedLine>> submitted;
+  std::vector<std::variant<ApiError, ScoredLine>> submitted;
   for (const std::string& line : lines) {
     submitted.push_back(scorer.submit(line));
   }
   int exit_code = kDone;
   for (std::size_t i = 0; i < submitted.size(); ++i) {
-    const auto* line = std::get_if<SubmittedLine>(&submitted[i]);
+    const auto* line = std::get_if<ScoredLine>(&submitted[i]);
     const Parsed<std::string> answer = line != nullptr
                                            ? scorer.finish(i, *line)
                                            : Parsed<std::string>(std::get<ApiError>(submitted[i]));

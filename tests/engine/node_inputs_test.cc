@@ -31,9 +31,9 @@ ArNodeInputs row_of(std::int32_t num_tokens) {
   return row;
 }
 
-class Guidance final : public Opaque {
+class RowGuidance final : public Opaque {
  public:
-  explicit Guidance(bool is_empty) : is_empty_(is_empty) {}
+  explicit RowGuidance(bool is_empty) : is_empty_(is_empty) {}
   bool empty() const override { return is_empty_; }
 
  private:
@@ -101,7 +101,7 @@ TEST(SplitArInputs, T_SP_6_what_only_the_model_can_cut_is_refused_by_name) {
   ArNodeInputs with_argument = row_of(2);
   with_argument.kwargs.emplace_back("scale", 1.5);
   ArNodeInputs with_info = row_of(2);
-  with_info.resource_step_info = std::make_shared<Guidance>(false);
+  with_info.resource_step_info = std::make_shared<RowGuidance>(false);
   for (const auto& [row, field] :
        {std::pair<const ArNodeInputs*, const char*>{&with_tensor, "tensor_inputs"},
         {&with_argument, "kwargs"},
@@ -117,7 +117,7 @@ TEST(SplitArInputs, T_SP_6_what_only_the_model_can_cut_is_refused_by_name) {
 
 TEST(SplitArInputs, T_SP_7_empty_step_info_passes) {
   ArNodeInputs row = row_of(2);
-  row.resource_step_info = std::make_shared<Guidance>(true);
+  row.resource_step_info = std::make_shared<RowGuidance>(true);
   EXPECT_EQ(split_ar_inputs(row, 0, 1)->input_seq_len, 1);
 }
 

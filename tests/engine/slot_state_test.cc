@@ -2,6 +2,7 @@
 
 #include "tensor/copy.h"
 #include "tests/engine/engine_test.h"
+#include "tests/engine/kv_test.h"
 
 #include <gmock/gmock.h>
 
@@ -10,8 +11,7 @@ namespace {
 
 using ::testing::Each;
 using ::testing::ElementsAre;
-
-constexpr LabelId kAside{1};
+using testing::kAside;
 
 class SlotStateTest : public testing::EngineTest {
  protected:

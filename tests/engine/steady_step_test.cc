@@ -17,7 +17,7 @@ constexpr std::int32_t kSteadyRows = 16;
 constexpr std::int32_t kNumSteps = 1000;
 constexpr WalkId kDecode{0};
 constexpr LoopId kLoop{0};
-constexpr SignalId kToken{1};
+constexpr SignalId kSteadyToken{1};
 
 /// Decodes like a language model as far as the host can see: all four resources, and one copy in place of the forward.
 class DecodingSubmodule final : public NodeSubmodule {
@@ -54,13 +54,13 @@ class DecodingSubmodule final : public NodeSubmodule {
     const auto ids =
         context.staging->column<std::int32_t>(static_cast<std::int64_t>(batch.handles.size()));
     std::ranges::fill(ids.host, -1);
-    context.stage(kToken, ids.device);
+    context.stage(kSteadyToken, ids.device);
   }
   void forward(const ModelInputsFromEngine& inputs, BatchedModelOutput& outputs) override {
     const Shape shape{static_cast<std::int64_t>(inputs.handles.size())};
     copy(inputs.context->stream(), tokens_.view(Dtype::kI32, shape),
          ConstDeviceView(source_.view(Dtype::kI32, shape)));
-    outputs.add_rows(kToken, tokens_.view(Dtype::kI32, shape));
+    outputs.add_rows(kSteadyToken, tokens_.view(Dtype::kI32, shape));
     outputs.set_row_handles(inputs.handles);
   }
   bool check_stop_batched(std::span<const RequestView>, const HostRows&,

@@ -200,7 +200,7 @@ ModelConfig gguf_config(const GgufWriter& writer) {
   return gguf_model_config(checkpoint);
 }
 
-std::string gguf_error(const GgufWriter& writer) {
+std::string config_error(const GgufWriter& writer) {
   return message_of<ModelFileError>([&] { (void)gguf_config(writer); });
 }
 
@@ -235,7 +235,7 @@ TEST(GgufConfig, ReadsOffTheTensorsWhatMetadataLeavesOut) {
   EXPECT_THAT(config.rope.frequency_divisors, ElementsAre(1, 2, 3, 4, 5, 6, 7, 8));
   GgufWriter wrong = llama_metadata();
   wrong.tensor("rope_freqs.weight", {2}, 0, Bytes(8));
-  EXPECT_THAT(gguf_error(wrong), HasSubstr("rope_freqs.weight must hold 8 factors, got 2"));
+  EXPECT_THAT(config_error(wrong), HasSubstr("rope_freqs.weight must hold 8 factors, got 2"));
 }
 
 TEST(GgufConfig, ReadsYarnAndLinearScaling) {
@@ -256,20 +256,20 @@ TEST(GgufConfig, ReadsYarnAndLinearScaling) {
 TEST(GgufConfig, UnsupportedFeaturesNameKeyAndValue) {
   GgufWriter other(3);
   other.text("general.architecture", "gemma3");
-  EXPECT_THAT(gguf_error(other), AllOf(HasSubstr("general.architecture"), HasSubstr("gemma3"),
-                                       HasSubstr("llama, mistral")));
+  EXPECT_THAT(config_error(other), AllOf(HasSubstr("general.architecture"), HasSubstr("gemma3"),
+                                         HasSubstr("llama, mistral")));
   GgufWriter experts = llama_metadata();
   experts.u32("llama.expert_count", 8);
-  EXPECT_THAT(gguf_error(experts), AllOf(HasSubstr("llama.expert_count"), HasSubstr("got 8")));
+  EXPECT_THAT(config_error(experts), AllOf(HasSubstr("llama.expert_count"), HasSubstr("got 8")));
   GgufWriter scaling = llama_metadata();
   scaling.text("llama.rope.scaling.type", "longrope");
-  EXPECT_THAT(gguf_error(scaling), HasSubstr("must be none, linear or yarn, got longrope"));
+  EXPECT_THAT(config_error(scaling), HasSubstr("must be none, linear or yarn, got longrope"));
   GgufWriter lengths = llama_metadata();
   lengths.u32("llama.attention.value_length", 8);
-  EXPECT_THAT(gguf_error(lengths), HasSubstr("value_length' must be the key length 16, got 8"));
+  EXPECT_THAT(config_error(lengths), HasSubstr("value_length' must be the key length 16, got 8"));
   GgufWriter missing(3);
   missing.text("general.architecture", "llama");
-  EXPECT_THAT(gguf_error(missing), HasSubstr("'llama.embedding_length' must be given"));
+  EXPECT_THAT(config_error(missing), HasSubstr("'llama.embedding_length' must be given"));
 }
 
 }  // namespace

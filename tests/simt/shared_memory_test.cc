@@ -47,7 +47,7 @@ TEST(SharedMemory, KeepsItsBytesWithoutPoison) {
 
 // The neighbour's value, with the barrier that orders it or without.
 template <bool kWithBarrier>
-__global__ void neighbour_kernel(const float* in, float* out) {
+__global__ void neighbour_sum_kernel(const float* in, float* out) {
   SIMT_SHARED(float, tile, kFourWarps);
   tile[threadIdx.x] = in[threadIdx.x];
   if constexpr (kWithBarrier) {
@@ -69,8 +69,8 @@ TEST(SharedMemory, AMissingBarrierShowsInEveryOrder) {
   const std::vector<float> in = numbers();
   for (const Options& options : all_orders()) {
     std::vector<float> out(kFourWarps, -1.0f);
-    ASSERT_TRUE(run_kernel<neighbour_kernel<false>>(options, {.grid = 1, .block = kFourWarps},
-                                                    in.data(), out.data())
+    ASSERT_TRUE(run_kernel<neighbour_sum_kernel<false>>(options, {.grid = 1, .block = kFourWarps},
+                                                        in.data(), out.data())
                     .ok());
     int wrong = 0;
     for (int t = 0; t < kFourWarps; ++t) {
@@ -85,8 +85,8 @@ TEST(SharedMemory, WithItsBarrierEveryOrderIsRight) {
   const std::vector<float> in = numbers();
   for (const Options& options : all_orders()) {
     std::vector<float> out(kFourWarps, -1.0f);
-    ASSERT_TRUE(run_kernel<neighbour_kernel<true>>(options, {.grid = 1, .block = kFourWarps},
-                                                   in.data(), out.data())
+    ASSERT_TRUE(run_kernel<neighbour_sum_kernel<true>>(options, {.grid = 1, .block = kFourWarps},
+                                                       in.data(), out.data())
                     .ok());
     for (int t = 0; t < kFourWarps; ++t) {
       EXPECT_EQ(out[t], in[(t + 1) % kFourWarps]);

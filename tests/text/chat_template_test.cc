@@ -15,7 +15,7 @@ std::string render(const std::string& source, const std::string& variables = "{}
   return ChatTemplate(source).render(input);
 }
 
-std::string error_of(const std::string& source, const std::string& variables = "{}") {
+std::string template_error(const std::string& source, const std::string& variables = "{}") {
   try {
     return "no error: " + render(source, variables);
   } catch (const TemplateError& error) {
@@ -80,9 +80,9 @@ TEST(ChatTemplate, TakesUndefinedValuesAsJinjaDoes) {
   EXPECT_EQ(
       render("[{{ x }}]{{ x is defined }}{% for i in x %}y{% endfor %}{{ x | default('d') }}"),
       "[]Falsed");
-  EXPECT_THAT(error_of("{{ x.y }}"), HasSubstr("'x' is undefined"));
-  EXPECT_THAT(error_of("a\n{{ 'a' + x }}"), HasSubstr("line 2: 'x' is undefined"));
-  EXPECT_THAT(error_of("{{ {}.a.b }}"), HasSubstr("'dict object' has no attribute 'a'"));
+  EXPECT_THAT(template_error("{{ x.y }}"), HasSubstr("'x' is undefined"));
+  EXPECT_THAT(template_error("a\n{{ 'a' + x }}"), HasSubstr("line 2: 'x' is undefined"));
+  EXPECT_THAT(template_error("{{ {}.a.b }}"), HasSubstr("'dict object' has no attribute 'a'"));
 }
 
 TEST(ChatTemplate, RefusesWhatItDoesNotKnowWhenParsed) {
@@ -119,24 +119,26 @@ TEST(ChatTemplate, ReportsTheTemplatesOwnErrorsWordForWord) {
 }
 
 TEST(ChatTemplate, StopsEndlessRecursionAndDeepNesting) {
-  EXPECT_THAT(error_of("{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}"), HasSubstr("recursion"));
-  EXPECT_THAT(error_of("{{ " + std::string(5000, '(') + "1" + std::string(5000, ')') + " }}"),
+  EXPECT_THAT(template_error("{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}"),
+              HasSubstr("recursion"));
+  EXPECT_THAT(template_error("{{ " + std::string(5000, '(') + "1" + std::string(5000, ')') + " }}"),
               HasSubstr("too deep"));
-  EXPECT_THAT(error_of("{{ " + std::string(5000, '-') + "1 }}"), HasSubstr("too deep"));
+  EXPECT_THAT(template_error("{{ " + std::string(5000, '-') + "1 }}"), HasSubstr("too deep"));
   std::string sum = "1";
   for (int i = 0; i < 15000; ++i) {
     sum += "+1";
   }
-  EXPECT_THAT(error_of("{{ " + sum + " }}"), HasSubstr("too long"));
-  EXPECT_THAT(error_of("{{ " + sum.substr(0, 3999) + " }}"), HasSubstr("recursion"));
+  EXPECT_THAT(template_error("{{ " + sum + " }}"), HasSubstr("too long"));
+  EXPECT_THAT(template_error("{{ " + sum.substr(0, 3999) + " }}"), HasSubstr("recursion"));
   std::string blocks;
   for (int i = 0; i < 5000; ++i) {
     blocks += "{% if x %}";
   }
-  EXPECT_THAT(error_of(blocks), HasSubstr("too deep"));
-  EXPECT_THAT(error_of("{% set n = namespace(x=[]) %}{% for i in range(9999) %}{% set n.x = [n.x] "
-                       "%}{% endfor %}"),
-              HasSubstr("nests deeper"));
+  EXPECT_THAT(template_error(blocks), HasSubstr("too deep"));
+  EXPECT_THAT(
+      template_error("{% set n = namespace(x=[]) %}{% for i in range(9999) %}{% set n.x = [n.x] "
+                     "%}{% endfor %}"),
+      HasSubstr("nests deeper"));
   EXPECT_THROW(parse_json(std::string(100000, '[')), TextError);
 }
 
@@ -163,8 +165,8 @@ TEST(ChatTemplate, FreesLongChainsOfLoopsAndMethods) {
 }
 
 TEST(ChatTemplate, NeverChangesWhatItWasGiven) {
-  EXPECT_THAT(error_of("{{ x.append(1) }}", R"({"x": []})"), HasSubstr("unsafe"));
-  EXPECT_THAT(error_of("{{ x.pop('a') }}", R"({"x": {"a": 1}})"), HasSubstr("unsafe"));
+  EXPECT_THAT(template_error("{{ x.append(1) }}", R"({"x": []})"), HasSubstr("unsafe"));
+  EXPECT_THAT(template_error("{{ x.pop('a') }}", R"({"x": {"a": 1}})"), HasSubstr("unsafe"));
 }
 
 TEST(ChatTemplate, PreparesMessagesAsTransformersDoes) {

@@ -36,7 +36,7 @@ TokenizerSpec small_spec(const std::vector<std::string>& merges) {
   return spec;
 }
 
-std::string error_of(TokenizerSpec spec) {
+std::string tokenizer_error(TokenizerSpec spec) {
   try {
     const Tokenizer tokenizer(std::move(spec));
   } catch (const TextError& error) {
@@ -48,23 +48,23 @@ std::string error_of(TokenizerSpec spec) {
 TEST(Tokenizer, RefusesAnUnknownPreTokenizerByName) {
   TokenizerSpec spec = small_spec({});
   spec.pre = "tekken";
-  EXPECT_THAT(error_of(spec), HasSubstr("'tekken'"));
+  EXPECT_THAT(tokenizer_error(spec), HasSubstr("'tekken'"));
 }
 
 TEST(Tokenizer, RefusesInconsistentSpecs) {
   TokenizerSpec spec = small_spec({});
   spec.types.pop_back();
-  EXPECT_THAT(error_of(spec), HasSubstr("types"));
+  EXPECT_THAT(tokenizer_error(spec), HasSubstr("types"));
   spec = small_spec({});
   spec.eos = 100000;
-  EXPECT_THAT(error_of(spec), HasSubstr("eos is 100000"));
+  EXPECT_THAT(tokenizer_error(spec), HasSubstr("eos is 100000"));
   spec = small_spec({});
   spec.add_bos = true;
-  EXPECT_THAT(error_of(spec), HasSubstr("add_bos"));
+  EXPECT_THAT(tokenizer_error(spec), HasSubstr("add_bos"));
   spec = small_spec({});
   spec.merges = {"a zz"};
-  EXPECT_THAT(error_of(spec), HasSubstr("'a zz'"));
-  EXPECT_THAT(error_of(TokenizerSpec{}), HasSubstr("0 tokens"));
+  EXPECT_THAT(tokenizer_error(spec), HasSubstr("'a zz'"));
+  EXPECT_THAT(tokenizer_error(TokenizerSpec{}), HasSubstr("0 tokens"));
 }
 
 TEST(Tokenizer, MergesTheLowestRankFirstAndTheLeftmostOfEquals) {

@@ -20,7 +20,7 @@ std::vector<float> floats_of(const Tensor& tensor) {
   return values;
 }
 
-class AnswerCollector final : public OutputListener {
+class CompositeCollector final : public OutputListener {
  public:
   void on_delta(const OutputDelta& delta) override {
     for (const OutputValue& value : delta.values) {
@@ -42,7 +42,7 @@ class AnswerCollector final : public OutputListener {
 }  // namespace
 
 std::shared_ptr<OutputListener> collect_answer(std::future<CompositeAnswer>& answer) {
-  auto collector = std::make_shared<AnswerCollector>();
+  auto collector = std::make_shared<CompositeCollector>();
   answer = collector->future();
   return collector;
 }

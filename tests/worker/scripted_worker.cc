@@ -155,9 +155,9 @@ bool ScriptedModel::check_stop_batched(std::span<const RequestView> requests, co
 
 namespace {
 
-class AnswerCollector final : public OutputListener {
+class ScriptedCollector final : public OutputListener {
  public:
-  explicit AnswerCollector(const std::function<void()>& on_output) : on_output_(on_output) {}
+  explicit ScriptedCollector(const std::function<void()>& on_output) : on_output_(on_output) {}
   void on_delta(const OutputDelta& delta) override {
     for (const GeneratedToken& token : delta.tokens) {
       answer_.ids.push_back(token.id);
@@ -226,7 +226,7 @@ void ScriptedWorkerTest::start(const ScriptedWorkerOptions& options) {
 
 std::future<Answer> ScriptedWorkerTest::submit(std::uint64_t seed, std::int32_t num_prompt_tokens,
                                                std::int32_t max_tokens, SamplingParams sampling) {
-  auto collector = std::make_shared<AnswerCollector>(on_output);
+  auto collector = std::make_shared<ScriptedCollector>(on_output);
   std::future<Answer> future = collector->future();
   GenerationRequest request;
   request.prompt.assign(static_cast<std::size_t>(num_prompt_tokens), 1);

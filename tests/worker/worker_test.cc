@@ -63,7 +63,7 @@ TEST_F(WorkerLoop, T_WK_2_a_stop_token_wastes_nothing_without_running_ahead) {
 }
 
 /// One token a letter.
-text::TokenizerSpec letters() {
+text::TokenizerSpec letter_tokens() {
   text::TokenizerSpec spec;
   spec.model = text::TokenizerModel::kByteLevelBpe;
   spec.pre = "gpt-2";
@@ -75,7 +75,7 @@ text::TokenizerSpec letters() {
 }
 
 TEST_F(WorkerLoop, T_WK_2_a_stop_string_wastes_at_most_two_row_steps) {
-  const text::Tokenizer tokenizer(letters());
+  const text::Tokenizer tokenizer(letter_tokens());
   script.token = [](std::uint64_t, std::int32_t count) { return count % 26; };
   // The device runs a step when the text of the one before has been looked at, which is the latest that a device with steps
   // longer than a delivery would do it.
@@ -97,7 +97,7 @@ TEST_F(WorkerLoop, T_WK_2_a_stop_string_wastes_at_most_two_row_steps) {
 }
 
 TEST_F(WorkerLoop, T_WK_2_a_stop_string_wastes_no_more_where_listeners_are_slower_than_steps) {
-  const text::Tokenizer tokenizer(letters());
+  const text::Tokenizer tokenizer(letter_tokens());
   script.token = [](std::uint64_t, std::int32_t count) { return count % 26; };
   on_output = [] { std::this_thread::sleep_for(std::chrono::milliseconds(1)); };
   start({.tokenizer = &tokenizer});

@@ -82,7 +82,7 @@ Value replace_method(const Value& object, const Arguments& arguments) {
 }
 
 template <std::string (*kChange)(std::string_view)>
-Value changed_text(const Value& object, const Arguments& arguments) {
+Value changed_object(const Value& object, const Arguments& arguments) {
   const Parameters parameters("this method", {}, arguments);
   return Value::string(kChange(object.as_string()));
 }
@@ -146,7 +146,7 @@ bool is_alphanumeric(char32_t c) {
 }
 
 template <std::string (*kChange)(std::string_view)>
-Value is_in_case(const Value& object, const Arguments& arguments) {
+Value is_object_in_case(const Value& object, const Arguments& arguments) {
   const Parameters parameters("this method", {}, arguments);
   const std::string& text = object.as_string();
   return Value::boolean(kChange(text) == text && to_lower(text) != to_upper(text));
@@ -234,7 +234,7 @@ Value count_in_list(const Value& object, const Arguments& arguments) {
 }
 
 constexpr NamedMethod kTextMethods[] = {
-    {"capitalize", changed_text<capitalize>},
+    {"capitalize", changed_object<capitalize>},
     {"count", count_in_text},
     {"endswith", has_affix<false>},
     {"find", find_method<false>},
@@ -242,11 +242,11 @@ constexpr NamedMethod kTextMethods[] = {
     {"isalnum", all_characters<is_alphanumeric>},
     {"isalpha", all_characters<is_letter>},
     {"isdigit", all_characters<is_number>},
-    {"islower", is_in_case<to_lower>},
+    {"islower", is_object_in_case<to_lower>},
     {"isspace", all_characters<is_python_space>},
-    {"isupper", is_in_case<to_upper>},
+    {"isupper", is_object_in_case<to_upper>},
     {"join", join_method},
-    {"lower", changed_text<to_lower>},
+    {"lower", changed_object<to_lower>},
     {"lstrip", strip_method<Side::kLeft>},
     {"removeprefix", remove_affix<true>},
     {"removesuffix", remove_affix<false>},
@@ -258,8 +258,8 @@ constexpr NamedMethod kTextMethods[] = {
     {"splitlines", split_lines_method},
     {"startswith", has_affix<true>},
     {"strip", strip_method<Side::kBoth>},
-    {"title", changed_text<title_case>},
-    {"upper", changed_text<to_upper>},
+    {"title", changed_object<title_case>},
+    {"upper", changed_object<to_upper>},
 };
 
 constexpr NamedMethod kDictionaryMethods[] = {
