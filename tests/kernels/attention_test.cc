@@ -12,16 +12,25 @@ struct Heads {
   int num_kv_heads;
 };
 
+/// Positions [begin, end) of a prompt; those before are in the cache.
+struct Span {
+  int begin;
+  int end;
+};
+
 constexpr Heads kHeads[] = {{9, 3}, {1, 1}, {14, 2}, {8, 1}, {16, 1}};
 #if defined(__SANITIZE_THREAD__)
 // One of each kind: the detector makes the rest take minutes.
 constexpr int kHeadSizes[] = {8, 72, 160};
 constexpr int kPageSizes[] = {16, 128};
+constexpr int kContexts[] = {1, 16, 17, 257};
+constexpr Span kPrompts[] = {{0, 1}, {0, 17}, {250, 264}};
 #else
 constexpr int kHeadSizes[] = {8, 16, 24, 40, 64, 72, 80, 96, 128, 136, 160, 192, 256};
 constexpr int kPageSizes[] = {16, 32, 64, 128};
-#endif
 constexpr int kContexts[] = {1, 15, 16, 17, 255, 256, 257, 700};
+constexpr Span kPrompts[] = {{0, 1}, {0, 17}, {250, 270}, {16, 49}, {690, 700}};
+#endif
 
 // Rounding of the output, and of f32 scores of up to 256 products.
 Tolerance attention_tolerance(Dtype dtype) {
@@ -47,12 +56,8 @@ AttentionCase decode_case() {
 
 /// Ragged prompts, with and without a cached prefix.
 AttentionCase prefill_case() {
-  struct Span {
-    int begin;
-    int end;
-  };
   AttentionCase problem;
-  for (const Span span : {Span{0, 1}, Span{0, 17}, Span{250, 270}, Span{16, 49}, Span{690, 700}}) {
+  for (const Span span : kPrompts) {
     const int request = static_cast<int>(problem.requests.size());
     problem.requests.push_back({static_cast<std::uint64_t>(request) + 11, span.end});
     for (int position = span.begin; position < span.end; ++position) {

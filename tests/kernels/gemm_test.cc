@@ -238,10 +238,24 @@ std::vector<KernelMode> text_modes() {
 constexpr std::int64_t kOracleRows[] = {0, 1, 6, 65};
 constexpr std::int64_t kOracleColumns[] = {1, 17, 96};
 constexpr std::int64_t kOracleDepths[] = {1, 7, 96};
+constexpr std::int64_t kTextRows[] = {1, 65};
+constexpr std::int64_t kTextColumns[] = {17, 66};
+constexpr std::int64_t kTextDepths[] = {33, 96};
+constexpr std::int64_t kOneDnnRows[] = {1, 65};
+constexpr std::int64_t kOneDnnColumns[] = {17, 320};
+constexpr std::int64_t kOneDnnDepths[] = {8, 96};
+constexpr std::int64_t kSummedRowsStep = 5;
 #else
 constexpr std::int64_t kOracleRows[] = {0, 1, 2, 5, 6, 7, 64, 65};
 constexpr std::int64_t kOracleColumns[] = {1, 15, 16, 17, 509};
 constexpr std::int64_t kOracleDepths[] = {1, 7, 8, 96, 576};
+constexpr std::int64_t kTextRows[] = {1, 9, 17, 65};
+constexpr std::int64_t kTextColumns[] = {1, 17, 66};
+constexpr std::int64_t kTextDepths[] = {1, 31, 33, 96};
+constexpr std::int64_t kOneDnnRows[] = {1, 2, 7, 65};
+constexpr std::int64_t kOneDnnColumns[] = {1, 17, 64, 320};
+constexpr std::int64_t kOneDnnDepths[] = {1, 8, 96};
+constexpr std::int64_t kSummedRowsStep = 1;
 #endif
 
 TEST_F(GemmTest, MatchesTheDoublePrecisionOracleAtOddSizes) {
@@ -261,9 +275,9 @@ TEST_F(GemmTest, MatchesTheDoublePrecisionOracleAtOddSizes) {
 TEST_F(GemmTest, TheDeviceTextMatchesTheOracleInEveryOrder) {
   for (const KernelMode& mode : text_modes()) {
     run_in(mode, [&] {
-      for (const std::int64_t m : {1, 9, 17, 65}) {
-        for (const std::int64_t n : {1, 17, 66}) {
-          for (const std::int64_t k : {1, 31, 33, 96}) {
+      for (const std::int64_t m : kTextRows) {
+        for (const std::int64_t n : kTextColumns) {
+          for (const std::int64_t k : kTextDepths) {
             for (const Problem& problem : problems_of_size(m, n, k)) {
               ASSERT_NO_FATAL_FAILURE(expect_matches_oracle(problem, GemmLibrary::kOwn));
             }
@@ -422,7 +436,7 @@ std::vector<float> call_native(void (*native)(simt::Pool&, const GemmParams&),
 
 void expect_sums_in_order(void (*native)(simt::Pool&, const GemmParams&)) {
   for (const Dtype dtype : {Dtype::kBf16, Dtype::kF32}) {
-    for (std::int64_t m = 1; m <= 26; ++m) {
+    for (std::int64_t m = 1; m <= 26; m += kSummedRowsStep) {
       const Problem problem = {.num_rows = m, .num_columns = 163, .depth = 577, .dtype = dtype};
       const Operands operands = make_operands(problem);
       ASSERT_EQ(call_native(native, problem, operands), sums_in_order(problem, operands))
@@ -466,9 +480,9 @@ TEST_F(GemmTest, OneDnnMatchesTheOracleWhenAskedFor) {
     mode.name = fmt::format("gemm with {} threads", threads);
     mode.options.num_threads = threads;
     run_in(mode, [&] {
-      for (const std::int64_t m : {1, 2, 7, 65}) {
-        for (const std::int64_t n : {1, 17, 64, 320}) {
-          for (const std::int64_t k : {1, 8, 96}) {
+      for (const std::int64_t m : kOneDnnRows) {
+        for (const std::int64_t n : kOneDnnColumns) {
+          for (const std::int64_t k : kOneDnnDepths) {
             for (const Problem& problem : problems_of_size(m, n, k)) {
               ASSERT_NO_FATAL_FAILURE(expect_matches_oracle(problem, GemmLibrary::kOneDnn));
             }

@@ -57,8 +57,8 @@ std::vector<KernelMode> make_modes() {
   native.num_threads = 2;
 #if defined(RIGEL_DEVICE_CUDA)
   return {{"cuda", native}};
-#elif defined(__SANITIZE_THREAD__)
-  // The detector sees a race in any order, and takes its time for each.
+#elif defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+  // A sanitizer sees a race or a wild access in any order, and takes its time for each.
   return {{"native", native}, {"text, random 1", text_options(DeviceOrder::kRandom, 1, true)}};
 #else
   return {{"native", native},

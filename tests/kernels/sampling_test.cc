@@ -19,10 +19,14 @@ constexpr double kMargin = 1e-5;
 
 #if defined(__SANITIZE_THREAD__)
 constexpr std::int64_t kVocabularies[] = {13, 1000};  // the detector makes the rest take minutes
+constexpr float kTemperatures[] = {1.0F};
 constexpr std::size_t kPlaces[] = {8};
+constexpr std::int32_t kNumPositions = 2;
 #else
 constexpr std::int64_t kVocabularies[] = {1, 2, 13, 64, 1000, 5003};
+constexpr float kTemperatures[] = {0.3F, 1.0F, 2.0F};
 constexpr std::size_t kPlaces[] = {0, 2, 8};
+constexpr std::int32_t kNumPositions = 4;
 #endif
 
 struct Sampled {
@@ -142,7 +146,7 @@ TEST_F(Sampling, FiltersKeepAndDrawWhatTheOracleDoes) {
   for (const std::int64_t vocabulary : kVocabularies) {
     std::vector<SamplingCase> cases;
     std::uint64_t seed = 100;
-    for (const float temperature : {0.3F, 1.0F, 2.0F}) {
+    for (const float temperature : kTemperatures) {
       for (const std::int32_t top_k : {0, 2, 50, 100'000}) {
         for (const float top_p : {0.0F, 0.5F, 0.95F, 1.0F}) {
           for (const float min_p : {0.0F, 0.04F}) {
@@ -277,7 +281,7 @@ TEST_F(Sampling, T_SA_5_PaddingLanesGiveMinusOneAndWriteNothingElse) {
 
 TEST_F(Sampling, B_90_T_SA_4_ALaneSamplesTheSameAloneAndAnywhereInABatch) {
   for (const std::int64_t vocabulary : {50, 4096}) {
-    for (std::int32_t position = 0; position < 4; ++position) {
+    for (std::int32_t position = 0; position < kNumPositions; ++position) {
       const SamplingCase one{.logits = peaked_logits(vocabulary, 7, 0.25F),
                              .temperature = 1.3F,
                              .top_k = position * 15,

@@ -28,8 +28,10 @@ constexpr std::int32_t kPrefillRows = 8;
 constexpr std::int32_t kPrefillTokens = 64;
 #if defined(__SANITIZE_THREAD__)
 constexpr int kNumPartitions = 2;
+constexpr unsigned kNumReplays = 60;
 #else
 constexpr int kNumPartitions = 10;
+constexpr unsigned kNumReplays = 300;
 #endif
 
 struct PrefillCase {
@@ -351,7 +353,7 @@ TEST_F(GraphPrefill, T_CG_1_blocks_serve_the_steps_that_no_packed_capture_can) {
 TEST_F(GraphPrefill, T_CG_8_replays_take_no_memory_of_the_device) {
   Prefiller packed({.token_counts = {64}, .num_requests = 2});
   std::int64_t device_bytes = 0;
-  for (int turn = 0; turn < 300; ++turn) {
+  for (unsigned turn = 0; turn < kNumReplays; ++turn) {
     if (turn == 5) {
       device_bytes = packed.free_device_bytes();
     }
@@ -360,7 +362,7 @@ TEST_F(GraphPrefill, T_CG_8_replays_take_no_memory_of_the_device) {
     packed.replace(1);
   }
   EXPECT_EQ(packed.free_device_bytes(), device_bytes);
-  EXPECT_EQ(packed.num_packed_replays(), 300u);
+  EXPECT_EQ(packed.num_packed_replays(), kNumReplays);
 }
 
 TEST_F(GraphPrefill, T_CG_1_what_no_packed_capture_can_serve_is_counted_by_reason) {

@@ -19,6 +19,12 @@ namespace {
 
 using ::testing::HasSubstr;
 
+#if defined(__SANITIZE_THREAD__)
+constexpr std::size_t kNumRequests = 8;
+#else
+constexpr std::size_t kNumRequests = 24;
+#endif
+
 /// A whole answer.
 struct Answer {
   std::vector<std::int32_t> ids;
@@ -160,7 +166,7 @@ std::vector<Answer> converse(const std::function<std::future<Answer>(GenerationR
 }
 
 TEST_F(LocalServiceTest, AnswersDoNotDependOnCompanyChunksOrRows) {
-  const auto requests = random_requests(1, 24);
+  const auto requests = random_requests(1, kNumRequests);
   WorkerOptions alone = options();
   alone.max_num_seqs = 1;
   const auto expected = run_together(alone, requests);
