@@ -15,8 +15,8 @@ namespace {
 using ::testing::ElementsAre;
 using testing::host_ids;
 
-constexpr SignalId kFeatures{3};
-constexpr SignalId kMask{4};
+constexpr SignalId kBrought{3};
+constexpr SignalId kBroughtColumns{4};
 
 class StepContextTest : public testing::DeviceTensorTest {
  protected:
@@ -32,7 +32,7 @@ class StepContextTest : public testing::DeviceTensorTest {
     staging->reset();
     context.begin_columns(*staging);
     context.tensor_inputs = &inputs;
-    context.bring(kFeatures, parts);
+    context.bring(kBrought, parts);
     context.stage_splices();
     staging->upload(stream());
     context.enqueue_splices();
@@ -54,7 +54,7 @@ TEST_F(StepContextTest, AnEagerStepMovesWhatLiesOnTheDevice) {
   StepContext context(stream());
   GatheredInputs inputs(*device);
   run(context, inputs, {device_ids({1, 2}), host_ids({3}), device_ids({4, 5, 6})});
-  EXPECT_THAT(values(context.staged(kFeatures)), ElementsAre(1, 2, 3, 4, 5, 6));
+  EXPECT_THAT(values(context.staged(kBrought)), ElementsAre(1, 2, 3, 4, 5, 6));
 
   // Along the second dimension every place before it is a row of its own.
   context.reset();
@@ -62,11 +62,11 @@ TEST_F(StepContextTest, AnEagerStepMovesWhatLiesOnTheDevice) {
   context.begin_columns(*staging);
   const std::vector<Tensor> columns = {device_ids({1, 2}).reshape({2, 1}),
                                        device_ids({10, 11, 20, 21}).reshape({2, 2})};
-  context.bring(kMask, columns, /*dim=*/1);
+  context.bring(kBroughtColumns, columns, /*dim=*/1);
   context.stage_splices();
   staging->upload(stream());
   context.enqueue_splices();
-  EXPECT_THAT(values(context.staged(kMask)), ElementsAre(1, 10, 11, 2, 20, 21));
+  EXPECT_THAT(values(context.staged(kBroughtColumns)), ElementsAre(1, 10, 11, 2, 20, 21));
 }
 
 TEST_F(StepContextTest, AStepThatBringsNothingOnTheDeviceLaunchesNothing) {
@@ -78,7 +78,7 @@ TEST_F(StepContextTest, AStepThatBringsNothingOnTheDeviceLaunchesNothing) {
     return staging->layout();
   }();
   EXPECT_EQ(run(context, inputs, {host_ids({1}), host_ids({2})}), bare);
-  EXPECT_THAT(values(context.staged(kFeatures)), ElementsAre(1, 2));
+  EXPECT_THAT(values(context.staged(kBrought)), ElementsAre(1, 2));
 }
 
 TEST_F(StepContextTest,
@@ -99,8 +99,7 @@ TEST_F(StepContextTest,
   for (std::int32_t step = 0; step < 4; ++step) {
     inputs.begin_replay(0, step % 2);
     EXPECT_EQ(run(context, inputs, steps[static_cast<std::size_t>(step)]), captured);
-    EXPECT_THAT(values(context.staged(kFeatures)), ElementsAre(1, 2, 3, 4, 5, 6))
-        << "step " << step;
+    EXPECT_THAT(values(context.staged(kBrought)), ElementsAre(1, 2, 3, 4, 5, 6)) << "step " << step;
     const Tensor nothing = host_ids({-1, -1, -1, -1, -1, -1});
     inputs.begin_replay(0, step % 2);
     run(context, inputs, {nothing});

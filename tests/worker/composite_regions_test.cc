@@ -102,8 +102,10 @@ TEST_F(CompositeRegions, T_CG_3_a_denoiser_with_a_region_gives_what_the_loop_on_
     }
   };
   const std::vector<CompositeRequest> requests = testing::requests_of_every_kind();
-  for (const bool ahead : {false, true}) {
-    start(ahead, /*num_rows=*/6);
+  for (const DeviceOrder each :
+       {DeviceOrder::kAscending, DeviceOrder::kDescending, DeviceOrder::kRandom}) {
+    order = each;
+    start(/*one_step_ahead=*/order != DeviceOrder::kDescending, /*num_rows=*/6);
     check_together(requests);
     worker->stop();  // from here on its engines are ours
     const RegionCounts& counts = engine->captures()->regions()[0].counts();

@@ -48,6 +48,7 @@ class CompositeSpeaker : public ::testing::Test {
     stop();
     DeviceOptions device_options;
     device_options.mode = DeviceMode::kThreaded;
+    device_options.order = order;
     device = Device::open(device_options);
     testing::SpeakerModel speaker = testing::make_speaker_model(*device, script, options);
     history = speaker.history;
@@ -119,6 +120,7 @@ class CompositeSpeaker : public ::testing::Test {
 
   std::vector<SpeakerRequest> requests;
   testing::CompositeScript script;
+  DeviceOrder order = DeviceOrder::kAscending;
   std::unique_ptr<Device> device;
   std::unique_ptr<Dispatcher> dispatcher;
   std::unique_ptr<Worker> worker;
@@ -143,6 +145,7 @@ TEST_F(CompositeSpeaker, T_WK_2_nobody_runs_ahead_of_a_stop_that_a_state_would_n
 TEST_F(CompositeSpeaker, T_WK_1_in_company_everybody_says_the_same_captured_and_eager) {
   for (const bool ahead : {false, true}) {
     for (const bool captured : {false, true}) {
+      order = ahead ? DeviceOrder::kRandom : DeviceOrder::kDescending;
       start(ahead, captured);
       check_company();
       worker->stop();  // from here on its engine is ours

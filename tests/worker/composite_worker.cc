@@ -147,6 +147,7 @@ void CompositeWorkerTest::start(bool one_step_ahead, std::int32_t num_rows) {
   stop();
   DeviceOptions options;
   options.mode = DeviceMode::kThreaded;
+  options.order = order;
   device = Device::open(options);
   CompositeModel model = make_composite_model(*device, script, loops);
   on_model(model);

@@ -58,6 +58,7 @@ class CompositeWorkerTest : public ::testing::Test {
   void check_together(const std::vector<CompositeRequest>& requests);
 
   CompositeScript script;
+  DeviceOrder order = DeviceOrder::kAscending;
   EncoderLoops loops = EncoderLoops::kOne;
   std::function<void(CompositeModel&)> on_model = [](CompositeModel&) {};
   std::unique_ptr<Device> device;

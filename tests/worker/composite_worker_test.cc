@@ -314,6 +314,9 @@ TEST_F(CompositeWorker, T_CG_3_captured_loops_and_streams_give_what_eager_ones_d
       }
     };
     for (const bool ahead : {false, true}) {
+      order = !lazily ? DeviceOrder::kAscending
+              : ahead ? DeviceOrder::kRandom
+                      : DeviceOrder::kDescending;
       engines.clear();
       start(ahead, /*num_rows=*/6);
       check_together(requests);
