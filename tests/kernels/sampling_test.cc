@@ -22,11 +22,17 @@ constexpr std::int64_t kVocabularies[] = {13, 1000};  // the detector makes the 
 constexpr float kTemperatures[] = {1.0F};
 constexpr std::size_t kPlaces[] = {8};
 constexpr std::int32_t kNumPositions = 2;
+constexpr std::int32_t kBarredPositions = 8;
+constexpr std::int64_t kCompanyVocabularies[] = {50, 1000};
+constexpr float kQuanta[] = {0.5F};
 #else
 constexpr std::int64_t kVocabularies[] = {1, 2, 13, 64, 1000, 5003};
 constexpr float kTemperatures[] = {0.3F, 1.0F, 2.0F};
 constexpr std::size_t kPlaces[] = {0, 2, 8};
 constexpr std::int32_t kNumPositions = 4;
+constexpr std::int32_t kBarredPositions = 60;
+constexpr std::int64_t kCompanyVocabularies[] = {50, 4096};
+constexpr float kQuanta[] = {0.0F, 0.5F, 4.0F};
 #endif
 
 struct Sampled {
@@ -200,7 +206,7 @@ TEST_F(Sampling, FiltersAreExactOnFlatLogits) {
 TEST_F(Sampling, WideFiltersGiveTheSameTokensEverywhere) {
   std::vector<SamplingCase> cases;
   std::uint64_t seed = 1;
-  for (const float quantum : {0.0F, 0.5F, 4.0F}) {
+  for (const float quantum : kQuanta) {
     for (const std::int32_t top_k : {0, 7000}) {
       for (const float top_p : {0.6F, 0.98F}) {
         cases.push_back({.logits = peaked_logits(20'003, ++seed, quantum),
@@ -227,7 +233,7 @@ TEST_F(Sampling, T_SA_10_BarredTokensAreNeverDrawn) {
     logits[token] = token % 3 == 0 ? logits[token] : -kInfinity;
   }
   std::vector<SamplingCase> cases;
-  for (std::int32_t position = 0; position < 60; ++position) {
+  for (std::int32_t position = 0; position < kBarredPositions; ++position) {
     cases.push_back({.logits = logits,
                      .temperature = position % 2 == 0 ? 50.0F : kInfinity,
                      .top_k = position % 4 == 0 ? 900 : 0,
@@ -280,7 +286,7 @@ TEST_F(Sampling, T_SA_5_PaddingLanesGiveMinusOneAndWriteNothingElse) {
 }
 
 TEST_F(Sampling, B_90_T_SA_4_ALaneSamplesTheSameAloneAndAnywhereInABatch) {
-  for (const std::int64_t vocabulary : {50, 4096}) {
+  for (const std::int64_t vocabulary : kCompanyVocabularies) {
     for (std::int32_t position = 0; position < kNumPositions; ++position) {
       const SamplingCase one{.logits = peaked_logits(vocabulary, 7, 0.25F),
                              .temperature = 1.3F,
