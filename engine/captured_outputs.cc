@@ -75,6 +75,8 @@ void CapturedOutputs::take_rows(std::int32_t slot, const BatchedModelOutput& out
       stop_lanes_ = *stop_lanes;
     }
     row_lanes_ = std::move(lanes);
+    const auto num_rows = static_cast<std::int32_t>(row_lanes_.size());
+    has_row_of_each_lane_ = std::ranges::equal(row_lanes_, std::views::iota(0, num_rows));
     return;
   }
   const bool same_places =
@@ -105,9 +107,8 @@ std::int64_t CapturedOutputs::give_row_handles(const ModelInputsFromEngine& inpu
                                                BatchedModelOutput& outputs) const {
   std::span<const RequestHandle> rows =
       inputs.step == nullptr ? std::span<const RequestHandle>() : inputs.step->row_handles;
-  if (const auto num_rows = static_cast<std::int32_t>(row_lanes_.size());
-      rows.empty() && std::ranges::equal(row_lanes_, std::views::iota(0, num_rows))) {
-    rows = inputs.handles;  // one of each lane
+  if (rows.empty() && has_row_of_each_lane_) {
+    rows = inputs.handles;
   }
   if (!rows.empty()) {
     rows = rows.first(row_lanes_.size());

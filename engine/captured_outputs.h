@@ -41,6 +41,7 @@ class CapturedOutputs {
   std::vector<BatchedModelOutput::RowOutput> rows_;
   std::optional<StopLanes> stop_lanes_;
   std::vector<std::int32_t> row_lanes_;  // the lane that row i belongs to
+  bool has_row_of_each_lane_ = false;    // row i belongs to lane i
   std::vector<Slot> slots_;
 };
 
