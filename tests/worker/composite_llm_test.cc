@@ -14,11 +14,9 @@ namespace rigel {
 namespace {
 
 using testing::CompositeAnswer;
+using testing::kTinyPageBytes;
 using testing::LlmPrompt;
 using testing::MixedRequest;
-
-/// A page of the tiny model: 3 layers, K and V, 2 kv heads, 16 tokens, 16 elements of 4 bytes.
-constexpr std::int64_t kTinyPageBytes = 3 * 2 * 2 * 16 * 16 * 4;
 
 class CompositeLlm : public testing::TinyServiceTest {
  protected:

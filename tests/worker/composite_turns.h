@@ -16,9 +16,6 @@
 
 namespace rigel::testing {
 
-/// A page of the tiny model: 3 layers, K and V, 2 kv heads, 16 tokens, 16 elements of 4 bytes.
-inline constexpr std::int64_t kTinyPage = 3 * 2 * 2 * 16 * 16 * 4;
-
 /// The composite around the tiny language model without its worker, turn by turn, so that who is in which step is certain.
 class CompositeTurns : public TinyServiceTest, protected CompositeListener {
  protected:
@@ -38,8 +35,8 @@ class CompositeTurns : public TinyServiceTest, protected CompositeListener {
     options.max_num_seqs = 4;
     options.max_num_batched_tokens = sizes.max_step_tokens;
     options.max_model_len = std::min(16 * sizes.num_pages, 256);
-    options.kv_cache_memory_bytes = (sizes.num_pages + 1) * kTinyPage;  // and the sink
-    options.swap_space_bytes = 64 * kTinyPage;
+    options.kv_cache_memory_bytes = (sizes.num_pages + 1) * kTinyPageBytes;  // and the sink
+    options.swap_space_bytes = 64 * kTinyPageBytes;
     options.enable_prefix_caching = false;
     device = Device::open(device_options(options));
     LlmComposite made =

@@ -6,6 +6,7 @@
 #include "tensor/copy.h"
 #include "tests/test_data.h"
 #include "tests/worker/poison.h"
+#include "tests/worker/tiny_service.h"
 #include "worker/thread_costs.h"
 
 #include <gmock/gmock.h>
@@ -33,8 +34,6 @@ constexpr std::int32_t kLargestBatch = kMaxLanes;
 constexpr std::int32_t kBatches[] = {1, 2, 5, 8};
 #endif
 constexpr std::int32_t kDecodeSteps = 20;  // over the edge of a page
-/// 3 layers, K and V, 2 kv heads, 16 tokens, 16 elements of 4 bytes.
-constexpr std::int64_t kDecodePageBytes = 3 * 2 * 2 * 16 * 16 * 4;
 
 /// A token, and the bits of its log-probability where one was asked for.
 using Sampled = std::pair<std::int32_t, std::uint32_t>;
@@ -73,7 +72,7 @@ class Decoder {
          .max_length = what.max_length,
          .max_lanes = kMaxLanes,
          .max_tokens = 64,
-         .kv_cache_bytes = what.num_pages == 0 ? 8 << 20 : what.num_pages * kDecodePageBytes,
+         .kv_cache_bytes = what.num_pages == 0 ? 8 << 20 : what.num_pages * testing::kTinyPageBytes,
          .capture = what.capture_sizes.empty() ? CaptureMode::kNever : CaptureMode::kAtLoad,
          .steps_per_launch = what.num_turns,
          .decode_batch_sizes = what.capture_sizes},

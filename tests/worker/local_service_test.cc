@@ -213,8 +213,7 @@ TEST_F(LocalServiceTest, PreemptedRequestsGetTheSameAnswers) {
   const auto expected = run_together(options(), requests);
   WorkerOptions tight = options();
   tight.max_model_len = 160;
-  // A page of this model: 3 layers, K and V, 2 kv heads, 16 tokens, 16 elements of 4 bytes.
-  tight.kv_cache_memory_bytes = 3 * 2 * 2 * 16 * 16 * 4 * 24;
+  tight.kv_cache_memory_bytes = 24 * testing::kTinyPageBytes;
   const auto service = start(tight);
   std::vector<std::future<Answer>> futures;
   for (const GenerationRequest& request : requests) {

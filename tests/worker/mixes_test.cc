@@ -21,6 +21,7 @@ namespace rigel {
 namespace {
 
 using testing::Cancels;
+using testing::kTinyPageBytes;
 using testing::MixedAnswer;
 using testing::MixedRequest;
 
@@ -34,9 +35,6 @@ constexpr std::uint32_t kMixesWithEveryEnd = 20;
 constexpr int kShortRequests = 10'000;
 constexpr std::uint32_t kMixesWithEveryEnd = 20;
 #endif
-
-/// A page of the tiny model: 3 layers, K and V, 2 kv heads, 16 tokens, 16 elements of 4 bytes.
-constexpr std::int64_t kMixPageBytes = 3 * 2 * 2 * 16 * 16 * 4;
 
 /// The mixes to be tried: the first so many, or under a sanitizer a few, of which two need more pages than there are.
 std::vector<std::uint32_t> mix_seeds() {
@@ -91,8 +89,8 @@ constexpr OptionSet kOptionSets[] = {
        options.steps_per_launch = 16;
        options.async_scheduling = false;
        options.capture = "lazy";
-       options.kv_cache_memory_bytes = 18 * kMixPageBytes;
-       options.swap_space_bytes = 64 * kMixPageBytes;
+       options.kv_cache_memory_bytes = 18 * kTinyPageBytes;
+       options.swap_space_bytes = 64 * kTinyPageBytes;
      }},
     {"prompts packed into captured steps", Cancels::kObey,
      [](WorkerOptions& options) {
@@ -104,15 +102,15 @@ constexpr OptionSet kOptionSets[] = {
      }},
     {"few pages, in turn", Cancels::kObey,
      [](WorkerOptions& options) {
-       options.kv_cache_memory_bytes = 18 * kMixPageBytes;
+       options.kv_cache_memory_bytes = 18 * kTinyPageBytes;
        options.async_scheduling = false;
      }},
     {"few pages, one step ahead", Cancels::kObey,
-     [](WorkerOptions& options) { options.kv_cache_memory_bytes = 18 * kMixPageBytes; }},
+     [](WorkerOptions& options) { options.kv_cache_memory_bytes = 18 * kTinyPageBytes; }},
     {"few pages, offloaded to the host", Cancels::kObey,
      [](WorkerOptions& options) {
-       options.kv_cache_memory_bytes = 18 * kMixPageBytes;
-       options.swap_space_bytes = 64 * kMixPageBytes;
+       options.kv_cache_memory_bytes = 18 * kTinyPageBytes;
+       options.swap_space_bytes = 64 * kTinyPageBytes;
      }},
 #if !defined(__SANITIZE_THREAD__)  // the same threads do the same with other numbers
     {"alone, one step ahead", Cancels::kIgnore,
@@ -132,8 +130,8 @@ constexpr OptionSet kOptionSets[] = {
      [](WorkerOptions& options) {
        options.prefill_capture_sizes = {32};
        options.max_num_batched_tokens = 32;
-       options.kv_cache_memory_bytes = 18 * kMixPageBytes;
-       options.swap_space_bytes = 64 * kMixPageBytes;
+       options.kv_cache_memory_bytes = 18 * kTinyPageBytes;
+       options.swap_space_bytes = 64 * kTinyPageBytes;
      }},
     {"three rows, 20 tokens a step", Cancels::kObey,
      [](WorkerOptions& options) {

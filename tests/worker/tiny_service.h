@@ -7,7 +7,12 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdint>
+
 namespace rigel::testing {
+
+/// A page of the tiny model: 3 layers, K and V, 2 kv heads, 16 tokens, 16 elements of 4 bytes.
+inline constexpr std::int64_t kTinyPageBytes = 3 * 2 * 2 * 16 * 16 * 4;
 
 /// Tests of a whole service on a tiny model.
 class TinyServiceTest : public ::testing::Test {
