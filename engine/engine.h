@@ -138,9 +138,8 @@ class Engine {
   /// Plans `batch`, the step that is expected next, while the device runs what was launched: leases a slot, declares, admits and
   /// plans into the slot's staging. The next launch takes that over where its lanes are the same, and drops it first where
   /// not; so does whatever ends, restarts or moves one of its requests. The batch may go away meanwhile. False: nothing is
-  /// planned
-  /// ahead (it would run eagerly, is refused, fails, or plans ahead are off); always right, only later. Throws like launch for
-  /// a batch that cannot be, and DeviceError.
+  /// planned ahead (it would run eagerly, is refused, fails, or plans ahead are off); always right, only later. Throws like
+  /// launch for a batch that cannot be, and DeviceError.
   bool preplan(const ExecutingBatch& batch);
   /// Whether preplan() may ever plan something here.
   [[nodiscard]] bool can_preplan() const {

@@ -128,7 +128,7 @@ class WorkerMetrics {
   [[nodiscard]] Gauge& speculative(SpeculativeRow kind) {
     return speculative_rows[static_cast<std::size_t>(kind)];
   }
-  /// A turn of the worker's loop.
+  /// A round of the worker's loop.
   void observe_step(const StepClock::Seconds& seconds);
   [[nodiscard]] ServiceMetrics snapshot() const;
 };

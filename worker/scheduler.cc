@@ -48,7 +48,7 @@ RequestState* Scheduler::next_to_resume() {
   return next == nullptr || !pages_suffice(*next) ? nullptr : next;
 }
 
-/// Asked in every turn, while somebody waits in few: no request is touched as long as nobody does.
+/// Asked in every round, while somebody waits in few: no request is touched as long as nobody does.
 RequestState* Scheduler::first_waiting_for_pages() {
   if (!may_wait_for_pages_) {
     return nullptr;

@@ -12,21 +12,21 @@
 
 namespace rigel {
 
-/// One turn of the worker's loop.
+/// One round of the worker's loop.
 struct StepSample {
   std::size_t num_lanes = 0;  // of the step that was launched; 0: none was
   bool decodes_only = false;  // every lane was a decode lane
   StepClock::Seconds seconds{};
   float idle_seconds =
       0.0f;           // in turn: from the completion of the step in front to the end of this launch
-  ThreadCosts costs;  // of the worker thread so far, this turn included
+  ThreadCosts costs;  // of the worker thread so far, this round included
 };
 
-/// Keeps what steady steps cost the worker: turns that launch a decode step of `num_lanes` lanes. The first ones are timed as
+/// Keeps what steady steps cost the worker: rounds that launch a decode step of `num_lanes` lanes. The first ones are timed as
 /// they are, during the later ones system calls are counted. Thread: the worker, until `wait` returns.
 class StepLog {
  public:
-  /// The first `num_skipped` such turns are not kept.
+  /// The first `num_skipped` such rounds are not kept.
   StepLog(std::size_t num_lanes, std::size_t num_skipped, std::size_t num_timed,
           std::size_t num_counted);
 

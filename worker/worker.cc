@@ -158,7 +158,7 @@ bool Worker::run_round(bool wait) {
   update_gauges();  // before anybody hears of an end
   const bool posted = post_outputs();
   end_round(launches, completes);
-  // Whoever ended in this turn may have left a row or pages to somebody who waits for them.
+  // Whoever ended in this round may have left a row or pages to somebody who waits for them.
   return launches || completes || posted;
 }
 
@@ -253,7 +253,7 @@ void Worker::end_round(bool launched, bool completed) {
   }
 }
 
-/// A launch of several turns may end in a later turn of the loop: both together are what it costs, spread over its steps.
+/// A launch of several turns may end in a later round of the loop: both together are what it costs, spread over its steps.
 void Worker::log_step(bool launched, bool completed, StepClock::Seconds seconds) {
   if (engine_->launched_turns() > 1) {
     launch_seconds_ = seconds;

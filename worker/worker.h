@@ -42,11 +42,11 @@ struct WorkerConfig {
   std::int32_t max_length = 0;  // prompt and generated tokens
   std::uint64_t seed = 0;       // base of the seeds of requests that bring none
   std::vector<std::int32_t> eos_ids;
-  StepLog* step_log = nullptr;  // told what each turn costs; outlives the worker; null: nobody is
+  StepLog* step_log = nullptr;  // told what each round costs; outlives the worker; null: nobody is
 };
 
 /// Runs requests on one device: a thread of its own that owns all request state and every resource of the engine, so none
-/// of it has a lock. Other threads leave letters in its mailbox; outputs leave through the dispatcher. A turn of its loop that
+/// of it has a lock. Other threads leave letters in its mailbox; outputs leave through the dispatcher. A round of its loop that
 /// brings no new request and ends none allocates nothing, takes no lock and makes no system call but to wake the dispatcher.
 class Worker final : private CompositeListener {
  public:

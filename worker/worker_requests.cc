@@ -195,7 +195,7 @@ void Worker::finish(RequestState& request, FinishReason reason, std::string erro
     } catch (const DeviceError&) {
       throw;
     } catch (const std::exception& thrown) {
-      has_given_up_ = true;  // the others end with this turn
+      has_given_up_ = true;  // the others end with this round
       why_unhealthy_ = thrown.what();
       reason = FinishReason::kError;
       error = thrown.what();
