@@ -241,8 +241,10 @@ class Engine {
   [[nodiscard]] std::optional<SlotLease> lease_slot(const BatchColumns& batch);
   void begin_drive(std::size_t index, const BatchColumns& lanes);
   void begin_columns(Drive& drive);
-  [[nodiscard]] std::optional<GraphMissReason> declare_leased(Drive& drive);
+  [[nodiscard]] bool declare_leased(Drive& drive);
   void declare(Drive& drive);
+  void declare_eagerly(Drive& drive, GraphMissReason miss);
+  [[nodiscard]] AdmitOutcome declare_and_admit(Drive& drive);
   void admit_turns(Drive& drive);
   [[nodiscard]] AdmitOutcome launch_drives(std::span<Drive> drives, const BatchColumns& lanes,
                                            Slot& slot);

@@ -55,9 +55,9 @@ void Engine::begin_columns(Drive& drive) {
   drive.context.begin_columns(staging != nullptr ? *staging : slot.staging);
 }
 
-/// Lets the submodule declare the drive, over the lanes of the leased capture where there is one. Returns why that cannot
-/// serve what it declares.
-std::optional<GraphMissReason> Engine::declare_leased(Drive& drive) {
+/// Lets the submodule declare the drive, over the lanes of the leased capture where there is one. False: it declares what that
+/// was not captured for.
+bool Engine::declare_leased(Drive& drive) {
   if (!planned_ahead_) {
     begin_columns(drive);
   }
@@ -75,26 +75,45 @@ std::optional<GraphMissReason> Engine::declare_leased(Drive& drive) {
   drive.context.num_tokens = num_step_tokens(drive.context.batch);
   drive.declares = submodule_->declare_step(drive.context.batch, drive.step);
   if (!lease_ || !drive.declares) {
-    return std::nullopt;
+    return true;
   }
   pad_segments(drive.context.batch, drive.step);
-  if (drive.step.cg_key_info != lease_->bucket.key) {
-    return GraphMissReason::kKeyMismatch;
-  }
-  return runner_.fits_capture(drive.step, drive.context)
-             ? std::nullopt
-             : std::optional(GraphMissReason::kOverflow);
+  return drive.step.cg_key_info == lease_->bucket.key;
 }
 
-/// The same, again and without a lease where the first does not serve.
+/// The same, again and without a lease where that does not serve.
 void Engine::declare(Drive& drive) {
-  if (const std::optional<GraphMissReason> miss = declare_leased(drive)) {
-    misses_.add(drive.lanes.walk, *miss);
-    drop_preplan();
-    release_lease();
-    slot_of(drive.context.epoch).staging.reset();
-    std::ignore = declare_leased(drive);
+  if (!declare_leased(drive)) {
+    declare_eagerly(drive, GraphMissReason::kKeyMismatch);
   }
+}
+
+void Engine::declare_eagerly(Drive& drive, GraphMissReason miss) {
+  misses_.add(drive.lanes.walk, miss);
+  drop_preplan();
+  release_lease();
+  slot_of(drive.context.epoch).staging.reset();
+  std::ignore = declare_leased(drive);
+}
+
+/// Declared and admitted; eagerly where the leased capture has no room for what varies in size.
+AdmitOutcome Engine::declare_and_admit(Drive& drive) {
+  enter(StepPhase::kDeclare);
+  declare(drive);
+  if (planned_ahead_ && !(drive.declares && runner_.keep_staged(drive.step, drive.context))) {
+    drop_staged(drive);
+  }
+  if (!drive.declares) {
+    return {};
+  }
+  enter(StepPhase::kAdmit);
+  AdmitOutcome outcome = runner_.admit(drive.step, drive.context);
+  if (outcome.ok() && lease_ && !runner_.fits_capture(drive.step, drive.context)) {
+    runner_.abandon(drive.step);
+    declare_eagerly(drive, GraphMissReason::kOverflow);
+    outcome = runner_.admit(drive.step, drive.context);
+  }
+  return outcome;
 }
 
 }  // namespace rigel

@@ -92,18 +92,10 @@ void Engine::begin_drive(std::size_t index, const BatchColumns& lanes) {
 AdmitOutcome Engine::launch_drives(std::span<Drive> drives, const BatchColumns& lanes, Slot& slot) {
   // Everything is admitted before anything runs, so that a refusal costs nothing and nothing runs twice.
   for (Drive& drive : drives) {
-    enter(StepPhase::kDeclare);
-    declare(drive);
-    if (planned_ahead_ && !(drive.declares && runner_.keep_staged(drive.step, drive.context))) {
-      drop_staged(drive);
+    if (const AdmitOutcome outcome = declare_and_admit(drive); !outcome.ok()) {
+      return outcome;
     }
-    if (drive.declares) {
-      enter(StepPhase::kAdmit);
-      if (const AdmitOutcome outcome = runner_.admit(drive.step, drive.context); !outcome.ok()) {
-        return outcome;
-      }
-      admit_turns(drive);
-    }
+    admit_turns(drive);
   }
   run_drives(drives, lanes, slot);
   return {};
@@ -111,7 +103,7 @@ AdmitOutcome Engine::launch_drives(std::span<Drive> drives, const BatchColumns& 
 
 /// A step that was planned ahead has one turn, and so has one that runs eagerly after all.
 void Engine::admit_turns(Drive& drive) {
-  if (drive.wanted_turns > 1 && lease_ && !planned_ahead_) {
+  if (drive.declares && drive.wanted_turns > 1 && lease_ && !planned_ahead_) {
     drive.context.set_num_turns(runner_.admit_turns(drive.step, drive.context, drive.wanted_turns));
   }
 }

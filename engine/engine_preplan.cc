@@ -45,12 +45,15 @@ bool Engine::preplan(const ExecutingBatch& batch) {
 
 /// False: it is refused, or not for a captured step.
 bool Engine::plan_ahead(Drive& drive) {
-  if (declare_leased(drive) || !drive.declares) {
+  if (!declare_leased(drive) || !drive.declares) {
     return false;
   }
   enter(StepPhase::kAdmit);
   if (!runner_.pre_admit(drive.step, drive.context).ok()) {
     ++preplan_counts_.refused;
+    return false;
+  }
+  if (!runner_.fits_capture(drive.step, drive.context)) {
     return false;
   }
   enter(StepPhase::kPlan);

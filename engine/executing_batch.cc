@@ -21,9 +21,8 @@ void ExecutingBatch::add(std::span<const RequestHandle> handles,
   const std::size_t first = num_lanes_;
   num_lanes_ += handles.size();
   reserve(num_lanes_);
-  const auto at = static_cast<std::ptrdiff_t>(first);
-  std::ranges::copy(handles, handles_.begin() + at);
-  std::ranges::copy(infos, infos_.begin() + at);
+  std::copy_n(handles.data(), handles.size(), handles_.data() + first);
+  std::copy_n(infos.data(), infos.size(), infos_.data() + first);
   std::ranges::fill(std::span(inputs_).subspan(first, handles.size()), &inputs);
   for (std::size_t index = 0; index < handles.size(); ++index) {
     InputMetadata& metadata = metadata_[first + index];

@@ -29,12 +29,11 @@ void PiecewiseStep::declare(const BatchColumns& lanes, std::span<const std::int6
   pad_segments(lanes, step_);
 }
 
-void PiecewiseStep::admit_and_plan() {
+void PiecewiseStep::admit() {
   const AdmitOutcome outcome = resources_.admit(step_, context_);
   RIGEL_CHECK(outcome.ok(), "region '{}': its step was refused by resource {}", config_.label,
               static_cast<int>(outcome.resource));
   is_admitted_ = true;
-  resources_.plan(step_, context_);
 }
 
 std::span<const std::int64_t> PiecewiseStep::padded(std::span<const std::int64_t> seq_lens,
@@ -56,7 +55,8 @@ void PiecewiseStep::begin_capture(const SlotLease& lease, std::span<const std::i
   staging_.reset(scratch_.data());
   context_.begin_columns(staging_);
   declare(nobody, seq_lens, lease.bucket.num_tokens);
-  admit_and_plan();
+  admit();
+  resources_.plan(step_, context_);
 }
 
 bool PiecewiseStep::begin_replay(const BatchColumns& lanes, std::span<const std::int64_t> seq_lens,
@@ -67,10 +67,12 @@ bool PiecewiseStep::begin_replay(const BatchColumns& lanes, std::span<const std:
   staging_.reset(pinned_columns(epoch));
   context_.begin_columns(staging_);
   declare(all, padded(seq_lens, lease), lease.bucket.num_tokens);
+  admit();
   if (!resources_.fits_capture(step_, context_)) {
+    reset();
     return false;
   }
-  admit_and_plan();
+  resources_.plan(step_, context_);
   RIGEL_CHECK(staging_.layout() == layout,
               "region '{}': a run of {} lanes stages other columns than its capture: {} bytes",
               config_.label, lanes.handles.size(), staging_.used_bytes());
@@ -84,7 +86,8 @@ void PiecewiseStep::begin_eager(const BatchColumns& lanes, std::span<const std::
   context_.staging = outer.staging;
   context_.step_number = outer.step_number;
   declare(lanes, seq_lens, std::accumulate(seq_lens.begin(), seq_lens.end(), std::int64_t{0}));
-  admit_and_plan();
+  admit();
+  resources_.plan(step_, context_);
   outer.staging->upload(stream_);
 }
 

@@ -52,7 +52,7 @@ class PiecewiseStep {
  private:
   void declare(const BatchColumns& lanes, std::span<const std::int64_t> seq_lens,
                std::int64_t num_tokens);
-  void admit_and_plan();
+  void admit();
   [[nodiscard]] std::span<const std::int64_t> padded(std::span<const std::int64_t> seq_lens,
                                                      const SlotLease& lease);
   [[nodiscard]] std::byte* pinned_columns(Epoch epoch);

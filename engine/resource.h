@@ -43,7 +43,7 @@ class Resource {
                                 Epoch /*last_touch*/) {}
 
   /// Whether a captured step has room for what varies in size, which has a fixed place there. Asked of the padded step,
-  /// before it is admitted; where not, it runs eagerly.
+  /// once it is admitted; where not, it runs eagerly.
   [[nodiscard]] virtual bool fits_capture(const SubmoduleStep& /*step*/,
                                           const StepContext& /*context*/) const {
     return true;

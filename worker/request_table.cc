@@ -28,6 +28,7 @@ void RequestTable::assign_row(RequestState& request) {
   const std::optional<RequestHandle> handle = rows_.open();
   RIGEL_CHECK(handle.has_value(), "no row is free");
   owners_[static_cast<std::size_t>(handle->row)] = &request;
+  num_pending(*handle) = 0;
   request.info.handle = *handle;
 }
 
@@ -36,6 +37,7 @@ void RequestTable::release(RequestState& request, Epoch last_touch) {
     owners_[static_cast<std::size_t>(handle.row)] = nullptr;
     rows_.close(handle, last_touch);
   }
+  ++num_released_;
   by_id_.erase(request.id);
   request = RequestState();
   free_.push_back(&request);

@@ -33,13 +33,12 @@ struct alignas(64) RequestState {
   // What every decode step touches stands together, in one cache line and the first of `info`.
   RequestId id{};
   Clock::time_point last_token;
-  std::int32_t num_computed = 0;  // tokens whose keys and values were launched
-  std::int32_t num_pending = 0;   // tokens that steps in flight sample for it
   Phase phase = Phase::kWaiting;
   std::uint8_t num_newest = 0;
   bool wants_logprobs = false;           // info.sampling says how many
   std::array<std::int32_t, 8> newest{};  // tokens on their way to `tokens`
   std::int32_t num_cached_tokens = 0;    // of the prompt, when the request was admitted
+  std::int32_t num_computed = 0;         // tokens of its prefill that were launched
   RequestInfo info;
 
   std::vector<std::int32_t> tokens;  // prompt, then what was generated, without the newest
@@ -74,10 +73,6 @@ struct alignas(64) RequestState {
     tokens.insert(tokens.end(), newest.begin(), newest.begin() + num_newest);
     num_newest = 0;
   }
-  /// Generated tokens, those of steps in flight included.
-  [[nodiscard]] std::int32_t num_launched_tokens() const {
-    return info.num_generated + num_pending;
-  }
   /// Tokens that it can have at most: its own limit, and what the context leaves it.
   [[nodiscard]] std::int32_t max_generated() const {
     return std::min(info.max_tokens, info.max_length - info.num_prompt_tokens);
@@ -89,7 +84,9 @@ struct alignas(64) RequestState {
 class RequestTable {
  public:
   explicit RequestTable(std::int32_t num_rows)
-      : rows_(num_rows), owners_(static_cast<std::size_t>(num_rows), nullptr) {}
+      : rows_(num_rows),
+        owners_(static_cast<std::size_t>(num_rows), nullptr),
+        num_pending_(static_cast<std::size_t>(num_rows), 0) {}
 
   /// Takes a request in; it waits for a row. It stays where it is put until it is released.
   RequestState& accept(std::unique_ptr<RequestState> request);
@@ -109,6 +106,21 @@ class RequestTable {
     return rows_.is_open(handle) ? owners_[static_cast<std::size_t>(handle.row)] : nullptr;
   }
   [[nodiscard]] bool contains(RequestHandle handle) const { return rows_.is_open(handle); }
+  /// Requests that were released so far: where it is what it was, whoever was there is.
+  [[nodiscard]] std::uint64_t num_released() const { return num_released_; }
+  /// Tokens that steps in flight sample for the request of a row. A column apart: a launch counts them and nothing else.
+  [[nodiscard]] std::int32_t& num_pending(RequestHandle handle) {
+    return num_pending_[static_cast<std::size_t>(handle.row)];
+  }
+  /// The same, 0 where the request has no row.
+  [[nodiscard]] std::int32_t num_pending(const RequestState& request) const {
+    const std::int32_t row = request.handle().row;
+    return row < 0 ? 0 : num_pending_[static_cast<std::size_t>(row)];
+  }
+  /// Generated tokens, those of steps in flight included.
+  [[nodiscard]] std::int32_t num_launched_tokens(const RequestState& request) const {
+    return request.info.num_generated + num_pending(request);
+  }
   /// For a sweep over many rows, whose requests lie anywhere: has those behind `index` on their way from memory, the line that
   /// every decode step touches and the facts behind it.
   // Always inline: GCC takes a function that does nothing else for one without effect, and drops its calls.
@@ -137,7 +149,9 @@ class RequestTable {
   std::vector<RequestState*> free_;
   std::unordered_map<RequestId, RequestState*> by_id_;
   lifetime::Rows<> rows_;
-  std::vector<RequestState*> owners_;  // by row
+  std::vector<RequestState*> owners_;      // by row
+  std::vector<std::int32_t> num_pending_;  // by row
+  std::uint64_t num_released_ = 0;
 };
 
 }  // namespace rigel

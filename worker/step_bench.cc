@@ -17,14 +17,24 @@ namespace {
 
 // Until queues, rings and vectors have their sizes.
 constexpr std::size_t kNumSkipped = 10;
-// Steps that run while the last requests are still in their prompts, generously.
-constexpr std::int32_t kSpareTokens = 512;
+// Steps that run before the last request has come and is through its prompt. Generously: whoever sends them may have to wait
+// for a core while the first ones decode.
+constexpr std::int32_t kSpareTokens = 32'768;
 constexpr std::int32_t kPageSize = 16;
 constexpr std::int32_t kPrefillTokens = 8192;
 
-class NullListener final : public OutputListener {
+/// A request that ends before the measurement does leaves it without a step of all rows.
+class EndListener final : public OutputListener {
  public:
-  void on_delta(const OutputDelta& /*delta*/) override {}
+  explicit EndListener(StepLog& log) : log_(log) {}
+  void on_delta(const OutputDelta& delta) override {
+    if (delta.finish) {
+      log_.give_up();
+    }
+  }
+
+ private:
+  StepLog& log_;
 };
 
 std::unique_ptr<Device> open_device() {
@@ -117,7 +127,7 @@ StepCost measure_step(const StepBenchCase& what) {
     request.sampling.temperature = 0.0f;
     request.sampling.ignore_eos = true;
   }
-  const auto listener = std::make_shared<NullListener>();
+  const auto listener = std::make_shared<EndListener>(log);
   for (std::size_t row = 0; row < requests.size(); ++row) {
     const RequestId id{row + 1};
     dispatcher.open({.id = id, .listener = listener, .stop = {}});

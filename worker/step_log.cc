@@ -36,6 +36,10 @@ void StepLog::record(const StepSample& sample) {
 
 void StepLog::close() {
   syscall_count_.reset();
+  give_up();
+}
+
+void StepLog::give_up() {
   State open = State::kOpen;
   if (state_.compare_exchange_strong(open, State::kClosed, std::memory_order_release)) {
     state_.notify_all();

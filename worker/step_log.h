@@ -31,8 +31,10 @@ class StepLog {
           std::size_t num_counted);
 
   void record(const StepSample& sample);
-  /// Ends what record may have begun on the worker thread.
+  /// Nothing more will be recorded: ends what record may have begun on the worker thread.
   void close();
+  /// The log will not get full: whoever waits for it waits no longer. Thread: any.
+  void give_up();
 
   /// Blocks until the log is full or closed; false where it was closed before. Thread: any but the worker.
   [[nodiscard]] bool wait() const;

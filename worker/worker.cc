@@ -204,9 +204,9 @@ void Worker::read_letter(Letter& letter) {
     if (RequestState* request = table_.find(stop->id)) {
       // What came after the token that completed the stop string was computed for nothing.
       metrics_.wasted(WasteReason::kStopString)
-          .add(request->num_launched_tokens() - stop->num_tokens);
+          .add(table_.num_launched_tokens(*request) - stop->num_tokens);
       const bool runs_turns = engine_ != nullptr && engine_->launched_turns() > 1;
-      num_met_in_turns_ += runs_turns && request->num_pending > 0 ? 1 : 0;
+      num_met_in_turns_ += runs_turns && table_.num_pending(*request) > 0 ? 1 : 0;
       finish(*request, FinishReason::kStop, "");
     }
   } else {

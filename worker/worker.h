@@ -108,6 +108,7 @@ class Worker final : private CompositeListener {
     std::vector<RequestHandle> prompt_ends;  // prompts whose last part this is
     std::size_t num_continuing = 0;
     std::size_t num_decoding = 0;              // continuing ones included
+    std::uint64_t num_released = 0;            // RequestTable::num_released when it was launched
     std::optional<SpeculationId> speculation;  // of the continuing ones, until it is settled
 
     void clear();
@@ -167,7 +168,7 @@ class Worker final : private CompositeListener {
   void add_decode_lane(ExecutingBatch& batch, RequestHandle handle, const RequestInfo& info,
                        std::int32_t iteration) const;
   void add_prompt_lanes(FlyingStep& step);
-  static void add_prompt_lane(FlyingStep& step, const Scheduler::Share& share);
+  void add_prompt_lane(FlyingStep& step, const Scheduler::Share& share);
   void prepare_step(FlyingStep& step);
   void abandon_speculation(FlyingStep& step);
   void put_back(FlyingStep& step);

@@ -178,7 +178,7 @@ void Worker::add_prompt_lane(FlyingStep& step, const Scheduler::Share& share) {
   }
   const bool ends_prompt = request.num_computed + share.num_tokens == request.num_tokens();
   InputMetadata metadata;
-  metadata.loop_counters.set(Names::kDecodeLoop, request.num_launched_tokens());
+  metadata.loop_counters.set(Names::kDecodeLoop, table_.num_launched_tokens(request));
   step.batch.add(request.handle(), request.info, std::move(metadata),
                  LaneSource{.walk = Names::kPrefill,
                             .signals = &request.prefill_signals,
@@ -234,17 +234,14 @@ void Worker::after_launch(FlyingStep& step) {
     metrics_.speculative(SpeculativeRow::kFresh)
         .add(static_cast<std::int64_t>(step.batch.size() - step.num_continuing));
   }
-  const std::span<const RequestHandle> decoding = step.decoding();
-  for (std::size_t lane = 0; lane < decoding.size(); ++lane) {
-    table_.prefetch_beyond(decoding, lane);
-    RequestState& request = *table_.find(decoding[lane]);
-    ++request.num_computed;
-    ++request.num_pending;
+  step.num_released = table_.num_released();
+  for (const RequestHandle handle : step.decoding()) {
+    ++table_.num_pending(handle);
   }
   for (const PromptLane& lane : step.prompts) {
     RequestState& request = *table_.find(lane.handle);
     request.num_computed += lane.num_tokens;
-    request.num_pending += lane.samples ? 1 : 0;
+    table_.num_pending(lane.handle) += lane.samples ? 1 : 0;
     if (!lane.ends_prompt) {
       walks_.push_back(kPrefillNode, {&lane.handle, 1});
       continue;
@@ -252,7 +249,7 @@ void Worker::after_launch(FlyingStep& step) {
     step.prompt_ends.push_back(lane.handle);
     request.whole_row.reset();
     request.prefill_signals.clear();
-    if (request.num_launched_tokens() < request.max_generated()) {
+    if (table_.num_launched_tokens(request) < request.max_generated()) {
       begin_decode(request);
     }
   }
@@ -270,7 +267,7 @@ void Worker::begin_decode(RequestState& request) {
   request.info.walk = Names::kDecode;
   walks_.set_walk(handle, Names::kDecode);
   walks_.set_loop(handle, Names::kDecode, Names::kDecodeLoop, request.max_generated(),
-                  request.num_launched_tokens());
+                  table_.num_launched_tokens(request));
   signal_text_inputs(handle);
 }
 

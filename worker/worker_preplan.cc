@@ -25,7 +25,7 @@ void Worker::preplan_step() {
   for (std::size_t lane = 0; lane < handles.size(); ++lane) {
     const RequestState* const request = table_.find(handles[lane]);
     if (step.samples(lane) && request != nullptr &&
-        request->num_launched_tokens() < request->max_generated()) {
+        table_.num_launched_tokens(*request) < request->max_generated()) {
       ready_.handles.push_back(handles[lane]);
     }
   }
@@ -34,7 +34,7 @@ void Worker::preplan_step() {
   expected_.walk = Names::kDecode;
   for (const RequestHandle handle : ready_.handles) {
     const RequestState& request = *table_.find(handle);
-    add_decode_lane(expected_, handle, request.info, request.num_launched_tokens());
+    add_decode_lane(expected_, handle, request.info, table_.num_launched_tokens(request));
   }
   if (expected_.empty()) {
     return;

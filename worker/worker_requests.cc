@@ -187,7 +187,7 @@ StepOutput& Worker::output_of(RequestState& request) {
 void Worker::finish(RequestState& request, FinishReason reason, std::string error) {
   Epoch last_touch = 0;
   const std::int64_t num_pending = composite_ == nullptr
-                                       ? request.num_pending
+                                       ? table_.num_pending(request)
                                        : composite_->num_lanes_in_flight(request.handle());
   if (!request.handle().is_padding() && !has_given_up_) {
     try {

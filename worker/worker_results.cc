@@ -66,9 +66,8 @@ void Worker::begin_turn(FlyingStep& step) {
   clock_.enter(StepPhase::kSettle);
   ready_.handles.clear();
   for (const RequestHandle handle : step.decoding()) {
-    if (RequestState* const request = table_.find(handle)) {
-      ++request->num_computed;
-      ++request->num_pending;
+    if (table_.contains(handle)) {
+      ++table_.num_pending(handle);
       ready_.handles.push_back(handle);
     }
   }
@@ -131,8 +130,9 @@ void Worker::find_stops(const FlyingStep& step, const HostRows& rows) {
   const std::span<const RequestHandle> handles = step.batch.handles();
   const std::span<const InputMetadata> metadata = step.batch.metadata();
   const std::span<const RequestInfo* const> infos = step.batch.infos();
+  const bool all_are_here = table_.num_released() == step.num_released;
   for (std::size_t lane = 0; lane < handles.size(); ++lane) {
-    if (step.samples(lane) && table_.contains(handles[lane])) {
+    if (step.samples(lane) && (all_are_here || table_.contains(handles[lane]))) {
       views_.emplace_back(*infos[lane], metadata[lane]);
     }
   }
@@ -210,7 +210,7 @@ void Worker::take_tokens(const HostRows& rows) {
       continue;
     }
     RequestState& request = *found;
-    --request.num_pending;
+    --table_.num_pending(handle);
     const std::int32_t id = token[row];
     if (id < 0) {
       finish(request, FinishReason::kError, "the model gave no finite logits for this request");
@@ -244,7 +244,7 @@ void Worker::end_with_token(RequestState& request, StepOutput& output) {
       !met_stop_token || request.spec.sampling.include_stop_in_output;
   // A lane that was launched before this stop was known is computed for nothing; a length is known before.
   metrics_.wasted(met_stop_token ? WasteReason::kStopToken : WasteReason::kLength)
-      .add(request.num_pending);
+      .add(table_.num_pending(request));
   finish(request, met_stop_token ? FinishReason::kStop : FinishReason::kLength, "");
 }
 

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <array>
+#include <tuple>
 
 namespace rigel {
 
@@ -36,36 +37,43 @@ AdmitOutcome KvCache::admit(const SubmoduleStep& step, const StepContext& /*cont
   const bool has_forks = !kv.pre_forks.empty() || !kv.post_forks.empty();
   const bool is_staging = is_staging_;
   const std::uint64_t stamp = ++stamp_;
+  const CacheStreams streams = all_streams();
+  std::int64_t num_tokens = 0;
   needy_.clear();
   for (std::size_t index = 0; index < segments.size(); ++index) {
     const Segment& segment = segments[index];
+    num_tokens += segment.span;
     if (segment.handle.is_padding()) {
       continue;  // padding lanes write nothing
     }
-    prefetch_beyond(segments, index);
+    streams.prefetch_beyond(segments, index);
     admission.num_seen = index;
     // The one checked look-up of a step: row and label are known to be this cache's from here on.
-    CacheStream& stream = this->stream(segment.handle, segment.label);
-    if (rows_[static_cast<std::size_t>(segment.handle.row)].residency.is_on_host()) {
+    CacheStream* const found = streams.find(segment);
+    if (found == nullptr) {
+      std::ignore = this->stream(segment.handle, segment.label);  // says what is wrong, if anything is
       return {.reason = AdmitOutcome::Reason::kOffloaded,
               .handle = segment.handle,
               .label = segment.label};
     }
+    CacheStream& stream = *found;
     RIGEL_CHECK(stream.step_stamp != stamp, "label {} of row {} has two segments in a step",
                 static_cast<int>(segment.label), segment.handle.row);
     stream.step_stamp = stamp;
     if (is_staging) {
       note_undo(table_row(segment.handle, segment.label));
     }
-    if (stream.stored_length == 0) {
-      convert_lease(stream);
-    }
     stream.is_admitted = true;
     if (has_forks || !has_room(stream, segment.span)) {
+      __builtin_prefetch(&stream.pages, /*rw=*/1);
       needy_.push_back(static_cast<std::uint32_t>(index));
+      if (stream.stored_length == 0) {
+        convert_lease(stream);
+      }
     }
   }
   admission.num_seen = segments.size();
+  num_admitted_tokens_ = num_tokens;
   for (const std::uint32_t index : needy_) {
     const Segment& segment = segments[index];
     const AdmitOutcome outcome =
@@ -78,19 +86,6 @@ AdmitOutcome KvCache::admit(const SubmoduleStep& step, const StepContext& /*cont
   return {};
 }
 
-/// Of the step as it is admitted, private copies included, from above.
-std::int64_t KvCache::num_page_updates(std::span<const Segment> segments) const {
-  std::int64_t num_updates = 0;
-  for (const Segment& segment : segments) {
-    if (!segment.handle.is_padding()) {
-      const CacheStream& stream =
-          stream_of(segment.handle.row, static_cast<std::int32_t>(segment.label));
-      num_updates += num_unpublished(stream) + (writes_sole_page(stream) ? 0 : 1);
-    }
-  }
-  return num_updates;
-}
-
 std::int32_t KvCache::admit_turns(const SubmoduleStep& step, const StepContext& context,
                                   std::int32_t num_turns) {
   const auto& kv = std::get<KvStep>(*step.find(key()));
@@ -98,12 +93,9 @@ std::int32_t KvCache::admit_turns(const SubmoduleStep& step, const StepContext& 
     return 1;
   }
   const std::span<const Segment> segments = step.segments_of(key());
-  std::int64_t num_tokens = 0;
-  for (const Segment& segment : segments) {
-    num_tokens += segment.span;
-  }
-  std::int64_t num_places_left = captured_updates(segments, num_tokens, *context.batch.slot_lease) -
-                                 num_page_updates(segments);
+  std::int64_t num_places_left =
+      captured_updates(segments, num_admitted_tokens_, *context.batch.slot_lease) -
+      num_page_updates(segments);
   for (const Segment& segment : segments) {
     if (segment.handle.is_padding() || segment.span == 0) {
       continue;
@@ -114,6 +106,7 @@ std::int32_t KvCache::admit_turns(const SubmoduleStep& step, const StepContext& 
     const auto wanted = static_cast<std::size_t>(config_.pages_for(length));
     while (stream.pages.size() < wanted && num_places_left > 0 &&
            fill(stream.pages, stream.pages.size() + 1)) {
+      stream.open_end = 0;  // the page table does not have the new one
       --num_places_left;
     }
     const auto held = static_cast<std::int32_t>(stream.pages.size()) * config_.page_size;
@@ -158,16 +151,10 @@ AdmitOutcome KvCache::refusal(RequestHandle handle, LabelId label, std::size_t n
 }
 
 /// The next token goes into a page that others read too: a stream cut back into a full page.
-bool KvCache::writes_shared_page(CacheStream& stream) const {
+bool KvCache::writes_shared_page(const CacheStream& stream) const {
   const std::int32_t index = config_.page_of(stream.stored_length);
-  if (stream.stored_length == index * config_.page_size || writes_sole_page(stream)) {
-    return false;
-  }
-  if (arena_.num_owners(stream.pages[static_cast<std::size_t>(index)]) > 1) {
-    return true;
-  }
-  stream.sole_index = index;
-  return false;
+  return stream.stored_length > index * config_.page_size && !has_room(stream, 1) &&
+         arena_.num_owners(stream.pages[static_cast<std::size_t>(index)]) > 1;
 }
 
 AdmitOutcome KvCache::reserve(const Segment& segment) {

@@ -53,11 +53,30 @@ void KvCache::ingest_request(const RequestInfo& info) {
   row.handle = info.handle;
   row.open = true;
   row.residency = {};
+  for (std::int32_t label = 0; label < config_.num_labels; ++label) {
+    stream_of(info.handle.row, label).last_step = 0;
+  }
+  let_in(row);
 }
 
 void KvCache::remove_request(RequestHandle handle, Epoch last_touch) {
   restart_request(handle, last_touch);
-  row(handle).open = false;
+  CacheRow& row = this->row(handle);
+  keep_out(row);
+  row.open = false;
+}
+
+/// From now on steps of the row's owner may come.
+void KvCache::let_in(const CacheRow& row) {
+  for (std::int32_t label = 0; label < config_.num_labels; ++label) {
+    stream_of(row.handle.row, label).user = row.handle;
+  }
+}
+
+void KvCache::keep_out(const CacheRow& row) {
+  for (std::int32_t label = 0; label < config_.num_labels; ++label) {
+    stream_of(row.handle.row, label).user = {};
+  }
 }
 
 void KvCache::restart_request(RequestHandle handle, Epoch last_touch) {
@@ -68,6 +87,7 @@ void KvCache::restart_request(RequestHandle handle, Epoch last_touch) {
     empty_stream(stream_of(handle.row, label), last_use);
   }
   empty_host_pages(row, last_use);
+  let_in(row);
 }
 
 /// Pages are let go from the end: in the prefix index a page below another is then free first.
@@ -81,7 +101,7 @@ void KvCache::empty_stream(CacheStream& stream, Epoch last_touch) {
   stream.stored_length = 0;
   stream.num_published = 0;
   stream.num_holes = 0;
-  stream.sole_index = -1;
+  stream.open_end = 0;
   stream.is_admitted = false;
   stream.is_converted = false;
   stream.chain_end = PrefixIndex::root();
@@ -123,7 +143,7 @@ void KvCache::truncate_to(RequestHandle handle, LabelId label, std::int32_t leng
   }
   stream.num_published = std::min(stream.num_published, static_cast<std::int32_t>(num_kept));
   stream.stored_length = length;
-  stream.sole_index = -1;  // the last page left may be one that was full, and shared
+  stream.open_end = 0;  // the last page left may be one that was full, and shared
   stream.chain_end = PrefixIndex::root();
   stream.num_chained = 0;
   ++stream.generation;

@@ -150,7 +150,12 @@ class KvCache final : public Resource {
   [[nodiscard]] const CacheStream& stream_of(std::int32_t row, std::int32_t label) const {
     return streams_[static_cast<std::size_t>(label * config_.num_rows + row)];
   }
+  /// For a sweep over a step's lanes.
+  [[nodiscard]] CacheStreams all_streams() { return {streams_, config_.num_rows}; }
   [[nodiscard]] bool is_admitted(const CacheRow& row) const;
+  [[nodiscard]] lifetime::Residency residency_of(const CacheRow& row) const;
+  void let_in(const CacheRow& row);
+  void keep_out(const CacheRow& row);
   [[nodiscard]] static std::int32_t num_host_pages(const CacheRow& row);
   /// Streams of the row, up to label `end`, that have `page` at `index`.
   [[nodiscard]] std::int32_t num_labels_with(const CacheRow& row, PageIndex page, std::size_t index,
@@ -173,31 +178,11 @@ class KvCache final : public Resource {
                                                 std::span<const Segment> segments,
                                                 RequestHandle handle);
   [[nodiscard]] bool fill(std::vector<PageIndex>& pages, std::size_t count);
-  /// The next token goes into a page that is known to be the stream's alone.
-  [[nodiscard]] bool writes_sole_page(const CacheStream& stream) const {
-    return config_.page_of(stream.stored_length) == stream.sole_index;
+  /// The step's tokens need nothing of the pool and of the page table.
+  [[nodiscard]] static bool has_room(const CacheStream& stream, std::int32_t span) {
+    return stream.stored_length + span <= stream.open_end;
   }
-  [[nodiscard]] bool writes_shared_page(CacheStream& stream) const;
-  /// The tokens go into a page that the stream has for itself: the step needs nothing of the pool.
-  [[nodiscard]] bool has_room(const CacheStream& stream, std::int32_t span) const {
-    const std::int32_t page_size = config_.page_size;
-    const std::int32_t place = stream.stored_length - stream.sole_index * page_size;
-    return place >= 0 && place < page_size && place + span <= page_size &&
-           stream.stored_length + span <= config_.max_length;
-  }
-  /// For the first sweep over a step's segments: has the books of one behind `index` on their way from memory.
-  // Always inline: GCC takes a function that does nothing else for one without effect, and drops its calls.
-  [[gnu::always_inline]] inline void prefetch_beyond(std::span<const Segment> segments,
-                                                     std::size_t index) const {
-    constexpr std::size_t kAhead = 12;
-    if (index + kAhead < segments.size() && !segments[index + kAhead].handle.is_padding()) {
-      const Segment& segment = segments[index + kAhead];
-      const auto row = static_cast<std::size_t>(segment.handle.row);
-      __builtin_prefetch(
-          &streams_[static_cast<std::size_t>(table_row(segment.handle, segment.label))]);
-      __builtin_prefetch(&rows_[row]);
-    }
-  }
+  [[nodiscard]] bool writes_shared_page(const CacheStream& stream) const;
   [[nodiscard]] std::int64_t num_page_updates(std::span<const Segment> segments) const;
   void convert_lease(CacheStream& stream);
   void note_undo(std::int32_t stream_index);
@@ -239,7 +224,9 @@ class KvCache final : public Resource {
   std::vector<StreamStart> starts_;
   std::vector<std::int32_t>
       grown_;  // streams whose page table changes with the step that is planned
-  std::vector<std::uint32_t> needy_;  // segments of the step that is admitted which need pages
+  // Of the step that was admitted last: its tokens, and segments that have no room yet.
+  std::int64_t num_admitted_tokens_ = 0;
+  std::vector<std::uint32_t> needy_;
   std::vector<kernels::PageCopy> copies_;
   bool is_staging_ = false;
   std::vector<StreamUndo> undo_;  // of the staged step

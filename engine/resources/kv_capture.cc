@@ -28,40 +28,35 @@ std::int64_t KvCache::captured_updates(std::span<const Segment> segments, std::i
          (is_packed(&lease) ? kPrefixPages : 0);
 }
 
-/// What publish will write, from above: the step is not admitted yet.
+/// What publish will write of the step that was admitted last, private copies included; what pre-forks replace apart.
+std::int64_t KvCache::num_page_updates(std::span<const Segment> segments) const {
+  std::int64_t num_updates = 0;
+  for (const std::uint32_t index : needy_) {
+    const Segment& segment = segments[index];
+    const CacheStream& stream =
+        stream_of(segment.handle.row, static_cast<std::int32_t>(segment.label));
+    num_updates += num_unpublished(stream) + (writes_shared_page(stream) ? 1 : 0);
+  }
+  return num_updates;
+}
+
 bool KvCache::fits_capture(const SubmoduleStep& step, const StepContext& context) const {
   const std::span<const Fork> forks = std::get<KvStep>(*step.find(key())).pre_forks;
   const std::span<const Segment> segments = step.segments_of(key());
-  std::int64_t num_updates = 0;
-  std::int64_t num_tokens = 0;
-  for (std::size_t index = 0; index < segments.size(); ++index) {
-    prefetch_beyond(segments, index);
-    const Segment& segment = segments[index];
-    num_tokens += segment.span;
-    if (segment.handle.is_padding()) {
-      continue;
+  std::int64_t num_updates = num_page_updates(segments);
+  for (const Segment& segment : segments) {
+    if (forks.empty()) {
+      break;
     }
-    if (!forks.empty()) {
-      if (const LabelId source = source_of(forks, segment.label); source != segment.label) {
-        num_updates += config_.pages_for(stored_length(segment.handle, source) + segment.span);
-        continue;
-      }
+    if (!segment.handle.is_padding()) {
+      const LabelId source = source_of(forks, segment.label);
+      const bool is_copy = source != segment.label;
+      num_updates +=
+          is_copy ? config_.pages_for(stored_length(segment.handle, source) + segment.span) : 0;
     }
-    const CacheStream& stream =
-        streams_.at(static_cast<std::size_t>(table_row(segment.handle, segment.label)));
-    if (has_room(stream, segment.span) && stream.num_published > stream.sole_index) {
-      ++num_updates;  // stays in a page that the device knows: less than what it may bring
-      continue;
-    }
-    const auto published = std::max(stream.num_published, stream.num_holes);
-    // An admitted request begins behind the prefix that it was leased.
-    const std::int32_t stored =
-        stream.stored_length == 0
-            ? static_cast<std::int32_t>(stream.lease.size()) * config_.page_size
-            : stream.stored_length;
-    num_updates += config_.pages_for(stored + segment.span) - published + 1;
   }
-  return num_updates <= captured_updates(segments, num_tokens, *context.batch.slot_lease);
+  return num_updates <=
+         captured_updates(segments, num_admitted_tokens_, *context.batch.slot_lease);
 }
 
 }  // namespace rigel

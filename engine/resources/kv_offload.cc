@@ -21,6 +21,17 @@ bool KvCache::is_admitted(const CacheRow& row) const {
   return is_admitted;
 }
 
+/// Where the row's pages are, with the steps that its streams have had.
+lifetime::Residency KvCache::residency_of(const CacheRow& row) const {
+  Epoch last_step = 0;
+  for (std::int32_t label = 0; label < config_.num_labels; ++label) {
+    last_step = std::max(last_step, stream_of(row.handle.row, label).last_step);
+  }
+  lifetime::Residency residency = row.residency;
+  residency.note_step(last_step);
+  return residency;
+}
+
 std::int32_t KvCache::num_host_pages(const CacheRow& row) {
   return static_cast<std::int32_t>(std::ranges::count_if(
       row.host_pages, [](const CacheRow::HostPage& host) { return host.shared < 0; }));
@@ -39,7 +50,7 @@ std::int32_t KvCache::num_labels_with(const CacheRow& row, PageIndex page, std::
 
 std::int32_t KvCache::reclaimable(RequestHandle handle) const {
   const CacheRow& row = this->row(handle);
-  if (!host_arena_ || is_admitted(row) || !row.residency.can_leave(completed_)) {
+  if (!host_arena_ || is_admitted(row) || !residency_of(row).can_leave(completed_)) {
     return 0;
   }
   std::int32_t num_freed = 0;
@@ -106,7 +117,9 @@ bool KvCache::offload(RequestHandle handle, StreamRef stream, Epoch last_touch) 
       }
     }
     from.num_published = 0;
+    from.open_end = 0;
   }
+  keep_out(row);
   return true;
 }
 
@@ -128,7 +141,6 @@ bool KvCache::reload(RequestHandle handle, StreamRef stream, Epoch last_touch) {
     CacheStream& into = stream_of(handle.row, label);
     generations += into.generation;
     into.pages.assign(static_cast<std::size_t>(into.num_holes), kNoPage);
-    into.sole_index = -1;
   }
   RIGEL_CHECK(generations == row.host_generations, "row {} changed while it was on the host",
               handle.row);
@@ -150,6 +162,7 @@ bool KvCache::reload(RequestHandle handle, StreamRef stream, Epoch last_touch) {
   kernels::copy_pages(stream, device_blocks(), host_blocks(), copies_);
   copies_.clear();
   empty_host_pages(row, row.residency.come_back(last_touch));
+  let_in(row);
   return true;
 }
 

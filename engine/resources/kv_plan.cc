@@ -85,7 +85,7 @@ void KvCache::fork(RequestHandle handle, const Fork& fork, Epoch epoch) {
   }
   target.stored_length = source.stored_length;
   target.num_published = 0;
-  target.sole_index = -1;
+  target.open_end = 0;
   target.num_holes = source.num_holes;
   target.chain_end = PrefixIndex::root();
   target.num_chained = 0;
@@ -127,6 +127,7 @@ void KvCache::publish(std::span<const Segment> segments, KvPlan& plan, StepConte
   }
   const auto streams = context.staging->column<std::int32_t>(num_tokens);
   const auto indices = context.staging->column<std::int32_t>(num_tokens);
+  const CacheStreams books = all_streams();
   std::int64_t num_updates = 0;
   std::size_t token = 0;
   for (const Segment& segment : segments) {
@@ -137,15 +138,14 @@ void KvCache::publish(std::span<const Segment> segments, KvPlan& plan, StepConte
       }
       continue;
     }
-    const std::int32_t table_row = this->table_row(segment.handle, segment.label);
-    CacheStream& stream = streams_[static_cast<std::size_t>(table_row)];
-    if (segment.span == 1 && writes_sole_page(stream) && !stream.is_converted &&
-        num_unpublished(stream) <= 0) {  // a decode lane amid its page
+    const std::int32_t table_row = books.table_row(segment);
+    CacheStream& stream = books[table_row];
+    if (segment.span == 1 && has_room(stream, 1)) {  // a decode lane amid its page
       streams.host[token] = table_row;
       indices.host[token++] = stream.stored_length;
       continue;
     }
-    if (segment.span > 0 && !writes_sole_page(stream)) {
+    if (segment.span > 0) {
       make_private(stream, context.epoch);
     }
     while (static_cast<std::int32_t>(stream.pages.size()) * config_.page_size <
@@ -158,6 +158,10 @@ void KvCache::publish(std::span<const Segment> segments, KvPlan& plan, StepConte
     if (const std::int32_t num_new = num_unpublished(stream); num_new > 0) {
       num_updates += num_new;
       grown_.push_back(table_row);
+    }
+    if (segment.span > 0) {
+      stream.open_end =
+          std::min(static_cast<std::int32_t>(stream.pages.size()) * config_.page_size, config_.max_length);
     }
     for (std::int32_t offset = 0; offset < segment.span; ++offset, ++token) {
       streams.host[token] = table_row;
@@ -214,14 +218,15 @@ void KvCache::commit(const SubmoduleStep& step, const StepContext& context) {
   const Epoch epoch = context.epoch;
   const bool commits = kv.commit;
   const bool has_retention = config_.retention.max_tokens > 0;
+  const CacheStreams streams = all_streams();
   for (const Segment& segment : segments) {
     if (segment.handle.is_padding()) {
       continue;
     }
-    CacheStream& stream = stream_of(segment.handle.row, static_cast<std::int32_t>(segment.label));
+    CacheStream& stream = streams[streams.table_row(segment)];
     stream.is_admitted = false;
     stream.is_converted = false;
-    rows_[static_cast<std::size_t>(segment.handle.row)].residency.note_step(epoch);
+    stream.last_step = epoch;
     if (commits && segment.span > 0) {
       stream.stored_length += segment.span;
       ++stream.generation;
@@ -260,7 +265,7 @@ void KvCache::apply_retention(CacheStream& stream, Epoch epoch) {
   }
   stream.pages.erase(begin, begin + num_old);
   stream.stored_length -= num_old * config_.page_size;
-  stream.sole_index = -1;
+  stream.open_end = 0;
   stream.num_published = std::min(stream.num_published, first);
 }
 

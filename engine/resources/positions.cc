@@ -91,13 +91,19 @@ void Positions::plan(const SubmoduleStep& step, StepContext& context) {
               num_tokens);
   const auto positions = context.staging->column<std::int32_t>(num_tokens);
   const auto rows = context.staging->column<std::int32_t>(num_tokens);
+  // Copies: what a sweep over the lanes reads of its own is then in registers.
+  const std::span<const std::int32_t> next = next_;
+  const std::int32_t num_rows = num_rows_;
   std::size_t token = 0;
   for (const Segment& segment : segments) {
     const bool padding = segment.handle.is_padding();
-    const std::int32_t first = padding ? -1 : next(segment.handle, segment.label);
+    const std::size_t index = index_of(segment.handle, segment.label, num_rows);
+    RIGEL_CHECK(padding || index < next.size(), "label {} of row {} has no position",
+                static_cast<int>(segment.label), segment.handle.row);
+    const std::int32_t first = padding ? -1 : next[index];
     if (segment.span == 1 && !has_ids) {  // a decode lane
       positions.host[token] = first;
-      rows.host[token++] = padding ? -1 : segment.handle.row;
+      rows.host[token++] = std::max(segment.handle.row, -1);
       continue;
     }
     for (std::int32_t offset = 0; offset < segment.span; ++offset, ++token) {
@@ -119,10 +125,12 @@ void Positions::commit(const SubmoduleStep& step, const StepContext& /*context*/
               segments.size());
   const bool adds_span =
       !has_advance && (own == nullptr || own->scheme == PositionStep::Scheme::kSequential);
+  const std::span<std::int32_t> next = next_;
+  const std::int32_t num_rows = num_rows_;
   for (std::size_t index = 0; index < segments.size(); ++index) {
     const Segment& segment = segments[index];
     if (!segment.handle.is_padding()) {
-      next_[index_of(segment.handle, segment.label)] +=
+      next[index_of(segment.handle, segment.label, num_rows)] +=
           adds_span ? segment.span : advance_of(own, segment, index);
     }
   }

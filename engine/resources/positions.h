@@ -53,8 +53,12 @@ class Positions final : public Resource {
     std::int32_t next;
   };
 
+  [[nodiscard]] static std::size_t index_of(RequestHandle handle, LabelId label,
+                                            std::int32_t num_rows) {
+    return static_cast<std::size_t>(static_cast<std::int32_t>(label) * num_rows + handle.row);
+  }
   [[nodiscard]] std::size_t index_of(RequestHandle handle, LabelId label) const {
-    return static_cast<std::size_t>(static_cast<std::int32_t>(label) * num_rows_ + handle.row);
+    return index_of(handle, label, num_rows_);
   }
   [[nodiscard]] const PositionStep* own_step(const SubmoduleStep& step) const;
   [[nodiscard]] static std::int32_t advance_of(const PositionStep* own, const Segment& segment,

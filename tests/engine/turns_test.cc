@@ -32,8 +32,8 @@ class KvTurns : public testing::KvTest {
   std::int32_t admit_turns(std::int32_t wanted) {
     declare({{first, LabelId::kMain, 1}, {second, LabelId::kMain, 1}});
     context->batch.slot_lease = &lease;
-    EXPECT_TRUE(cache->fits_capture(step, *context));
     EXPECT_TRUE(admit(*cache).ok());
+    EXPECT_TRUE(cache->fits_capture(step, *context));
     return cache->admit_turns(step, *context, wanted);
   }
 

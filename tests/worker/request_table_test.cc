@@ -44,13 +44,13 @@ TEST(RequestTable, ARequestStaysWhereItIsAndLeavesNothingToTheNext) {
   RequestTable table(1);
   RequestState& first = accept(table, 1);
   first.tokens = {1, 2, 3};
-  first.num_pending = 2;
+  first.num_computed = 2;
   RequestState& kept = accept(table, 2);
   table.release(first, /*last_touch=*/0);
   for (std::uint64_t id = 3; id < 400; ++id) {
     const RequestState& next = accept(table, id);
     ASSERT_TRUE(next.tokens.empty());
-    ASSERT_EQ(next.num_pending, 0);
+    ASSERT_EQ(next.num_computed, 0);
     ASSERT_TRUE(next.handle().is_padding());
   }
   EXPECT_EQ(table.find(RequestId{2}), &kept);

@@ -2,6 +2,7 @@
 
 #include "tensor/device.h"
 #include "worker/step_bench.h"
+#include "worker/step_log.h"
 #include "worker/thread_costs.h"
 
 #include <gtest/gtest.h>
@@ -56,6 +57,15 @@ TEST(SyscallCount, CountsSystemCallsWhileItLives) {
   const ThreadCosts spent = thread_costs() - before;
   EXPECT_EQ(spent.syscalls, 2);
   EXPECT_EQ(spent.sleeps, 1);
+}
+
+TEST(StepLog, NobodyWaitsForStepsThatWillNotCome) {
+  StepLog log(/*num_lanes=*/1, /*num_skipped=*/0, /*num_timed=*/1, /*num_counted=*/1);
+  bool is_full = true;
+  std::thread waiting([&] { is_full = log.wait(); });
+  log.give_up();
+  waiting.join();
+  EXPECT_FALSE(is_full);
 }
 
 /// Rows, and steps a launch.
