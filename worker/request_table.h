@@ -106,6 +106,10 @@ class RequestTable {
     return rows_.is_open(handle) ? owners_[static_cast<std::size_t>(handle.row)] : nullptr;
   }
   [[nodiscard]] bool contains(RequestHandle handle) const { return rows_.is_open(handle); }
+  /// The row's owner, where that is known to be whom the handle names.
+  [[nodiscard]] RequestState* owner(RequestHandle handle) const {
+    return owners_[static_cast<std::size_t>(handle.row)];
+  }
   /// Requests that were released so far: where it is what it was, whoever was there is.
   [[nodiscard]] std::uint64_t num_released() const { return num_released_; }
   /// Tokens that steps in flight sample for the request of a row. A column apart: a launch counts them and nothing else.

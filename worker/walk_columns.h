@@ -76,10 +76,6 @@ struct SpeculatedRows {
       iterations;  // of `handles`: of the target's innermost loop, at which they will run
   std::vector<std::uint32_t> accepted_offers;  // indices; the others go back to their buffers
 
-  void clear() {
-    resize(0);
-    accepted_offers.clear();
-  }
   void resize(std::size_t num_rows) {
     handles.resize(num_rows);
     lanes.resize(num_rows);

@@ -165,9 +165,10 @@ class WalkRuntime {
   [[nodiscard]] RowSet& ready_set(const walk::CompiledWalk& walk, std::uint16_t node) const {
     return ready_[first_ready_[static_cast<std::size_t>(walk.id)] + node];
   }
-  void check_row(RequestHandle handle) const {
-    RIGEL_CHECK(handle.row >= 0 && handle.row < num_rows_, "row {} of {}", handle.row, num_rows_);
+  static void check_row(RequestHandle handle, std::int32_t num_rows) {
+    RIGEL_CHECK(handle.row >= 0 && handle.row < num_rows, "row {} of {}", handle.row, num_rows);
   }
+  void check_row(RequestHandle handle) const { check_row(handle, num_rows_); }
   /// The row's pass, whoever owns it.
   [[nodiscard]] WalkPass& pass_at(PartitionId partition, RequestHandle handle) const {
     check_row(handle);
@@ -214,9 +215,9 @@ class WalkRuntime {
   [[nodiscard]] Open& open_of(SpeculationId id);
   void undo_staged(Open& open, const Staged& staged, std::span<StreamOffer> offers,
                    std::vector<std::uint32_t>& returned);
-  [[nodiscard]] static std::size_t loop_ahead(WalkPasses::NodeRows states, WalkId walk,
-                                              std::span<const RequestHandle> handles,
-                                              SpeculatedRows& rows);
+  [[nodiscard]] std::size_t loop_ahead(WalkPasses::NodeRows states, WalkId walk,
+                                       std::span<const RequestHandle> handles,
+                                       SpeculatedRows& rows) const;
   [[nodiscard]] static bool fly_on(WalkPasses::NodeRows rows, WalkId walk, RequestHandle handle,
                                    std::int32_t iteration);
   void fly(const walk::CompiledWalk& walk, const Open& open, std::size_t index);
@@ -236,7 +237,7 @@ class WalkRuntime {
   [[nodiscard]] bool land_lane(const Completion& step, RequestHandle handle);
   void route_lane(const Completion& step, RequestHandle handle, const SignalMap* outputs,
                   RouteOutput& routed);
-  [[nodiscard]] static bool loop_on(WalkPasses::NodeRows rows, WalkId walk,
+  [[nodiscard]] static bool loop_on(WalkPasses::NodeRow row, WalkId walk,
                                     walk::InputMask refilled, walk::InputMask self_fed,
                                     RequestHandle handle);
   void emit(const Cursor& cursor, bool is_here, const walk::Output& output,

@@ -61,7 +61,7 @@ void WalkRuntime::land(WalkNode node, std::span<const RequestHandle> handles,
 
 bool WalkRuntime::land_lane(const Completion& step, RequestHandle handle) {
   check_row(handle);
-  WalkPass& pass = step.rows.pass(handle.row);
+  const auto [pass, state, scope] = step.rows[handle.row];
   if (pass.handle != handle) {
     return false;
   }
@@ -72,7 +72,6 @@ bool WalkRuntime::land_lane(const Completion& step, RequestHandle handle) {
   }
   RIGEL_CHECK(pass.walk == static_cast<std::int16_t>(step.walk.id), "row {} is not in walk {}",
               handle.row, static_cast<int>(step.walk.id));
-  WalkNodeState& state = step.rows.node(handle.row);
   RIGEL_CHECK(state.num_in_flight > 0, "row {} has no step in flight at node {}", handle.row,
               static_cast<int>(step.walk.nodes[step.node].id));
   --state.num_in_flight;
@@ -105,8 +104,7 @@ void WalkRuntime::route_lane(const Completion& step, RequestHandle handle, const
                              RouteOutput& routed) {
   check_row(handle);
   // A request whose pass has gone on to another walk keeps what leaves the walk.
-  const WalkPass& pass = step.rows.pass(handle.row);
-  const WalkNodeState& state = step.rows.node(handle.row);
+  const auto [pass, state, scope] = step.rows[handle.row];
   const bool is_here =
       pass.handle == handle && pass.walk == static_cast<std::int16_t>(step.walk.id);
   if (is_here ? state.done : outputs == nullptr) {
@@ -126,12 +124,10 @@ void WalkRuntime::route_lane(const Completion& step, RequestHandle handle, const
 }
 
 /// The steady step of a loop that feeds itself, without the general machinery, which does the same. False, with nothing done,
-/// where the lane is anything else. By value: what a sweep over all lanes reads of its own is then in registers.
-inline bool WalkRuntime::loop_on(WalkPasses::NodeRows rows, WalkId walk, InputMask refilled,
+/// where the lane is anything else.
+inline bool WalkRuntime::loop_on(WalkPasses::NodeRow row, WalkId walk, InputMask refilled,
                                  InputMask self_fed, RequestHandle handle) {
-  const WalkPass& pass = rows.pass(handle.row);
-  WalkNodeState& state = rows.node(handle.row);
-  WalkScopeState& loop = rows.scope(handle.row);
+  const auto [pass, state, loop] = row;
   if (pass.handle != handle || pass.walk != static_cast<std::int16_t>(walk) || pass.num_left > 0 ||
       state.done || state.num_in_flight == 0 || state.num_discarded > 0 ||
       (state.next | state.current_tensors) != 0 || loop.stopping ||
@@ -154,12 +150,13 @@ void WalkRuntime::land_and_route(WalkNode node, std::span<const RequestHandle> h
   const WalkPasses::NodeRows rows = step.rows;
   const InputMask refilled = step.refilled;
   const std::optional<InputMask> self_fed = step.self_fed;
-  const auto num_rows = static_cast<std::uint32_t>(num_rows_);
+  const std::int32_t num_rows = num_rows_;
   for (std::size_t lane = 0; lane < handles.size(); ++lane) {
     const RequestHandle handle = handles[lane];
-    if (self_fed && static_cast<std::uint32_t>(handle.row) < num_rows &&
-        loop_on(rows, node.walk, refilled, *self_fed, handle)) {
-      if (rows.node(handle.row).num_in_flight == 0) {
+    check_row(handle, num_rows);
+    const WalkPasses::NodeRow row = rows[handle.row];
+    if (self_fed && loop_on(row, node.walk, refilled, *self_fed, handle)) {
+      if (row.node.num_in_flight == 0) {
         refresh_ready(cursor_of(step.walk, handle), step.node);  // with a step in flight it is not
       }
       continue;

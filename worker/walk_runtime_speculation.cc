@@ -79,7 +79,9 @@ void WalkRuntime::targets(WalkNode node, RequestHandle sample,
 /// The rows that go on one iteration where each gives itself all that it needs: at most as many as `rows` has room for.
 /// Returns how many. By value: what the sweep reads of its own is then in registers.
 std::size_t WalkRuntime::loop_ahead(WalkPasses::NodeRows states, WalkId walk,
-                                    std::span<const RequestHandle> handles, SpeculatedRows& rows) {
+                                    std::span<const RequestHandle> handles,
+                                    SpeculatedRows& rows) const {
+  const std::int32_t num_rows = num_rows_;
   const std::span<RequestHandle> to_handles = rows.handles;
   const std::span<std::uint32_t> to_lanes = rows.lanes;
   const std::span<std::int32_t> to_iterations = rows.iterations;
@@ -87,9 +89,8 @@ std::size_t WalkRuntime::loop_ahead(WalkPasses::NodeRows states, WalkId walk,
   std::size_t count = 0;
   for (std::size_t lane = 0; lane < handles.size() && count < most; ++lane) {
     const RequestHandle handle = handles[lane];
-    const WalkPass& pass = states.pass(handle.row);
-    const WalkNodeState& from = states.node(handle.row);
-    const WalkScopeState& loop = states.scope(handle.row);
+    check_row(handle, num_rows);
+    const auto [pass, from, loop] = states[handle.row];
     const std::int32_t iteration = loop.iteration + from.ahead + 1;
     if (pass.handle == handle && pass.walk == static_cast<std::int16_t>(walk) &&
         from.num_in_flight != from.num_discarded && !loop.stopping && !loop.done &&
@@ -106,7 +107,7 @@ std::size_t WalkRuntime::loop_ahead(WalkPasses::NodeRows states, WalkId walk,
 void WalkRuntime::speculate(WalkNode node, NodeId target, std::span<const RequestHandle> handles,
                             std::int64_t room, std::span<StreamOffer> offers,
                             SpeculatedRows& rows) {
-  rows.clear();
+  rows.accepted_offers.clear();
   const walk::CompiledWalk& walk = walk_of(node.walk);
   const std::uint16_t source = node_of(walk, node.node);
   const std::uint16_t target_node = node_of(walk, target);
@@ -139,13 +140,11 @@ void WalkRuntime::speculate(WalkNode node, NodeId target, std::span<const Reques
   rows.resize(most);
   const WalkPasses::NodeRows states = passes_of(walk).rows_of(source, scope);
   const auto walk_number = static_cast<std::int16_t>(walk.id);
-  std::ranges::for_each(handles, [this](RequestHandle handle) { check_row(handle); });
   std::size_t count = feeds_itself ? loop_ahead(states, walk.id, handles, rows) : 0;
   for (std::size_t lane = 0; lane < handles.size() && count < most && !feeds_itself; ++lane) {
     const RequestHandle handle = handles[lane];
-    const WalkPass& pass = states.pass(handle.row);
-    const WalkNodeState& from = states.node(handle.row);
-    const WalkScopeState& loop = states.scope(handle.row);
+    check_row(handle, num_rows_);
+    const auto [pass, from, loop] = states[handle.row];
     if (pass.handle != handle || pass.walk != walk_number || !continues(from, loop, *successor)) {
       continue;
     }
@@ -218,9 +217,7 @@ WalkRuntime::Open& WalkRuntime::open_of(SpeculationId id) {
 /// done, where it is otherwise. By value: what a sweep over all rows reads of its own is then in registers.
 inline bool WalkRuntime::fly_on(WalkPasses::NodeRows rows, WalkId walk, RequestHandle handle,
                                 std::int32_t iteration) {
-  const WalkPass& pass = rows.pass(handle.row);
-  WalkNodeState& state = rows.node(handle.row);
-  const WalkScopeState& scope = rows.scope(handle.row);
+  const auto [pass, state, scope] = rows[handle.row];
   if (pass.handle != handle || pass.walk != static_cast<std::int16_t>(walk) || scope.done ||
       state.num_in_flight == state.num_discarded) {
     return false;
@@ -234,15 +231,13 @@ inline bool WalkRuntime::fly_on(WalkPasses::NodeRows rows, WalkId walk, RequestH
 void WalkRuntime::fly(const walk::CompiledWalk& walk, const Open& open, std::size_t index) {
   const WalkPasses::NodeRows rows = passes_of(walk).rows_of(open.node, walk.nodes[open.node].scope);
   const RequestHandle handle = open.handles[index];
-  const WalkPass& pass = rows.pass(handle.row);
+  const auto [pass, state, scope] = rows[handle.row];
   if (pass.handle != handle) {
     return;  // removed meanwhile; `land` will call the lane wasted
   }
   RIGEL_CHECK(pass.walk == static_cast<std::int16_t>(walk.id),
               "row {} has left walk {} before its step was launched", handle.row,
               static_cast<int>(walk.id));
-  WalkNodeState& state = rows.node(handle.row);
-  const WalkScopeState& scope = rows.scope(handle.row);
   const bool was_idle = state.num_in_flight == state.num_discarded;
   ++state.num_in_flight;
   if (scope.done) {

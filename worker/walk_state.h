@@ -3,9 +3,12 @@
 #include "engine/contract/signals.h"
 #include "model/walk/program.h"
 
+#include <array>
 #include <bit>
+#include <cstddef>
 #include <cstdint>
-#include <span>
+#include <new>
+#include <utility>
 #include <vector>
 
 namespace rigel {
@@ -57,8 +60,8 @@ struct WalkNodeState {
   std::uint8_t num_in_flight = 0;  // steps that took the node, or were committed ahead
   std::uint8_t ahead = 0;
   std::uint8_t num_discarded = 0;  // oldest steps in flight that a loop's end has made worthless
-  bool taken = false;              // a step in flight uses `current`
-  bool done = false;               // has run in this iteration
+  bool taken : 1 = false;          // a step in flight uses `current`
+  bool done : 1 = false;           // has run in this iteration
 };
 
 /// The walk or a loop of one request.
@@ -73,29 +76,34 @@ struct WalkScopeState {
 /// One request's pass through a walk of one partition.
 struct WalkPass {
   RequestHandle handle{};       // padding: the row is free here
-  std::int16_t walk = -1;       // -1: none
   std::uint32_t number = 0;     // grows with each set_walk
+  std::int16_t walk = -1;       // -1: none
   std::int16_t left_walk = -1;  // the walk before, while its last steps fly
   std::uint8_t num_left = 0;    // those steps
   bool left_is_waste = false;   // whether its loop had ended without them
   bool partition_done = false;
 };
 
-/// The passes of all rows through one partition's walks: arrays by row, sized at load by the largest walk.
+/// The passes of all rows through one partition's walks, sized at load by the largest walk. A row's pass, nodes and scopes stand
+/// together: of a walk of one node in one loop, in one cache line.
 class WalkPasses {
  public:
   WalkPasses(const walk::Program& program, const walk::CompiledPartition& partition,
              std::int32_t num_rows);
 
-  [[nodiscard]] WalkPass& pass(std::int32_t row) { return passes_[at(row)]; }
-  [[nodiscard]] const WalkPass& pass(std::int32_t row) const { return passes_[at(row)]; }
-  [[nodiscard]] WalkNodeState* nodes(std::int32_t row) { return &nodes_[at(row) * num_nodes_]; }
-  [[nodiscard]] const WalkNodeState* nodes(std::int32_t row) const {
-    return &nodes_[at(row) * num_nodes_];
+  [[nodiscard]] WalkPass& pass(std::int32_t row) { return *place<WalkPass>(row, 0); }
+  [[nodiscard]] const WalkPass& pass(std::int32_t row) const { return *place<WalkPass>(row, 0); }
+  [[nodiscard]] WalkNodeState* nodes(std::int32_t row) {
+    return place<WalkNodeState>(row, kNodes);
   }
-  [[nodiscard]] WalkScopeState* scopes(std::int32_t row) { return &scopes_[at(row) * num_scopes_]; }
+  [[nodiscard]] const WalkNodeState* nodes(std::int32_t row) const {
+    return place<WalkNodeState>(row, kNodes);
+  }
+  [[nodiscard]] WalkScopeState* scopes(std::int32_t row) {
+    return place<WalkScopeState>(row, first_scope_);
+  }
   [[nodiscard]] const WalkScopeState* scopes(std::int32_t row) const {
-    return &scopes_[at(row) * num_scopes_];
+    return place<WalkScopeState>(row, first_scope_);
   }
   /// Tensors of an input (numbered within the walk), this iteration's and the next's. Empty wherever the node's masks say so.
   [[nodiscard]] TensorList& current(std::int32_t row, std::size_t input) {
@@ -111,47 +119,62 @@ class WalkPasses {
   [[nodiscard]] TensorList& cell(std::int32_t row, std::size_t index) {
     return cells_[at(row) * num_cells_ + index];
   }
-  /// One node and one scope around it in every row: what a step's call needs of each lane, found once.
+  /// A row's pass, one node of it and one scope around that.
+  struct NodeRow {
+    WalkPass& pass;
+    WalkNodeState& node;
+    WalkScopeState& scope;
+  };
+  /// The same of every row: what a step's call needs of each lane, found once.
   class NodeRows {
    public:
-    [[nodiscard]] WalkPass& pass(std::int32_t row) const { return passes_[at(row)]; }
-    [[nodiscard]] WalkNodeState& node(std::int32_t row) const {
-      return nodes_[at(row) * num_nodes_];
-    }
-    [[nodiscard]] WalkScopeState& scope(std::int32_t row) const {
-      return scopes_[at(row) * num_scopes_];
+    [[nodiscard]] NodeRow operator[](std::int32_t row) const {
+      std::byte* const record = records_ + at(row) * record_bytes_;
+      return {*std::launder(reinterpret_cast<WalkPass*>(record)),
+              *std::launder(reinterpret_cast<WalkNodeState*>(record + node_)),
+              *std::launder(reinterpret_cast<WalkScopeState*>(record + scope_))};
     }
 
    private:
     friend class WalkPasses;
-    WalkPass* passes_ = nullptr;
-    WalkNodeState* nodes_ = nullptr;
-    WalkScopeState* scopes_ = nullptr;
-    std::size_t num_nodes_ = 0;
-    std::size_t num_scopes_ = 0;
+    std::byte* records_ = nullptr;
+    std::size_t record_bytes_ = 0;
+    std::size_t node_ = 0;
+    std::size_t scope_ = 0;
   };
   [[nodiscard]] NodeRows rows_of(std::uint16_t node, std::uint16_t scope) {
     NodeRows rows;
-    rows.passes_ = passes_.data();
-    rows.nodes_ = nodes_.data() + node;
-    rows.scopes_ = scopes_.data() + scope;
-    rows.num_nodes_ = num_nodes_;
-    rows.num_scopes_ = num_scopes_;
+    rows.records_ = records_.data()->data();
+    rows.record_bytes_ = record_bytes_;
+    rows.node_ = kNodes + node * sizeof(WalkNodeState);
+    rows.scope_ = first_scope_ + scope * sizeof(WalkScopeState);
     return rows;
   }
   /// Tensor handles that all rows hold.
   [[nodiscard]] std::size_t num_tensors() const;
 
  private:
-  [[nodiscard]] static std::size_t at(std::int32_t row) { return static_cast<std::size_t>(row); }
+  struct alignas(64) Line : std::array<std::byte, 64> {};
+  static constexpr std::size_t kNodes = sizeof(WalkPass);  // where a record's nodes begin
+  static_assert(sizeof(WalkPass) + sizeof(WalkNodeState) + 2 * sizeof(WalkScopeState) <=
+                sizeof(Line));
 
-  std::size_t num_nodes_ = 0;
-  std::size_t num_scopes_ = 0;
+  [[nodiscard]] static std::size_t at(std::int32_t row) { return static_cast<std::size_t>(row); }
+  template <class T>
+  [[nodiscard]] const T* place(std::int32_t row, std::size_t offset) const {
+    return std::launder(reinterpret_cast<const T*>(records_.data()->data() +
+                                                   at(row) * record_bytes_ + offset));
+  }
+  template <class T>
+  [[nodiscard]] T* place(std::int32_t row, std::size_t offset) {
+    return const_cast<T*>(std::as_const(*this).place<T>(row, offset));
+  }
+
   std::size_t num_inputs_ = 0;
   std::size_t num_cells_ = 0;
-  std::vector<WalkPass> passes_;
-  std::vector<WalkNodeState> nodes_;
-  std::vector<WalkScopeState> scopes_;
+  std::size_t first_scope_ = 0;   // where a record's scopes begin
+  std::size_t record_bytes_ = 0;  // whole lines
+  std::vector<Line> records_;     // by row: pass, nodes, scopes
   std::vector<TensorList> current_;
   std::vector<TensorList> next_;
   std::vector<TensorList> cells_;

@@ -182,7 +182,7 @@ class Worker final : private CompositeListener {
   void advance_walks(const FlyingStep& step);
   void mark_ended(RequestHandle handle);
   void unmark_ended();
-  void take_tokens(const HostRows& rows);
+  void take_tokens(const FlyingStep& step, const HostRows& rows);
   void end_with_token(RequestState& request, StepOutput& output);
   void take_logprobs(const HostRows& rows, std::size_t row, int num_top, StepOutput& output);
   void end_prompts(const FlyingStep& step);

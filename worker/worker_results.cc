@@ -81,7 +81,7 @@ void Worker::take_turn(const FlyingStep& step, const HostRows& rows) {
   clock_.enter(StepPhase::kRoute);
   count_prompts(step);
   take_scores(step, rows);
-  take_tokens(rows);
+  take_tokens(step, rows);
   end_prompts(step);
 }
 
@@ -193,7 +193,7 @@ inline void Worker::count_token(RequestState& request) {
   request.last_token = now;
 }
 
-void Worker::take_tokens(const HostRows& rows) {
+void Worker::take_tokens(const FlyingStep& step, const HostRows& rows) {
   const ConstHostView tokens = rows.find(Names::kNewToken);
   if (!tokens.defined()) {
     return;
@@ -201,11 +201,12 @@ void Worker::take_tokens(const HostRows& rows) {
   const auto* token = tokens.data<std::int32_t>();
   std::vector<StepOutput>& outputs = dispatcher_.message().outputs;
   const std::span<const RequestHandle> handles = rows.handles;
+  const bool all_are_here = table_.num_released() == step.num_released;
   std::int64_t num_taken = 0;
   for (std::size_t row = 0; row < handles.size(); ++row) {
     table_.prefetch_beyond(handles, row);
     const RequestHandle handle = handles[row];
-    RequestState* const found = table_.find(handle);
+    RequestState* const found = all_are_here ? table_.owner(handle) : table_.find(handle);
     if (found == nullptr) {
       continue;
     }

@@ -64,7 +64,7 @@ AdmitOutcome KvCache::admit(const SubmoduleStep& step, const StepContext& /*cont
       note_undo(table_row(segment.handle, segment.label));
     }
     stream.is_admitted = true;
-    if (has_forks || !has_room(stream, segment.span)) {
+    if (has_forks || !stream.has_room(segment.span)) {
       __builtin_prefetch(&stream.pages, /*rw=*/1);
       needy_.push_back(static_cast<std::uint32_t>(index));
       if (stream.stored_length == 0) {
@@ -106,7 +106,7 @@ std::int32_t KvCache::admit_turns(const SubmoduleStep& step, const StepContext& 
     const auto wanted = static_cast<std::size_t>(config_.pages_for(length));
     while (stream.pages.size() < wanted && num_places_left > 0 &&
            fill(stream.pages, stream.pages.size() + 1)) {
-      stream.open_end = 0;  // the page table does not have the new one
+      stream.open_end = -1;  // the page table does not have the new one
       --num_places_left;
     }
     const auto held = static_cast<std::int32_t>(stream.pages.size()) * config_.page_size;
@@ -153,7 +153,7 @@ AdmitOutcome KvCache::refusal(RequestHandle handle, LabelId label, std::size_t n
 /// The next token goes into a page that others read too: a stream cut back into a full page.
 bool KvCache::writes_shared_page(const CacheStream& stream) const {
   const std::int32_t index = config_.page_of(stream.stored_length);
-  return stream.stored_length > index * config_.page_size && !has_room(stream, 1) &&
+  return stream.stored_length > index * config_.page_size && !stream.has_room(1) &&
          arena_.num_owners(stream.pages[static_cast<std::size_t>(index)]) > 1;
 }
 

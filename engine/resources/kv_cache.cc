@@ -101,7 +101,7 @@ void KvCache::empty_stream(CacheStream& stream, Epoch last_touch) {
   stream.stored_length = 0;
   stream.num_published = 0;
   stream.num_holes = 0;
-  stream.open_end = 0;
+  stream.open_end = -1;
   stream.is_admitted = false;
   stream.is_converted = false;
   stream.chain_end = PrefixIndex::root();
@@ -143,7 +143,7 @@ void KvCache::truncate_to(RequestHandle handle, LabelId label, std::int32_t leng
   }
   stream.num_published = std::min(stream.num_published, static_cast<std::int32_t>(num_kept));
   stream.stored_length = length;
-  stream.open_end = 0;  // the last page left may be one that was full, and shared
+  stream.open_end = -1;  // the last page left may be one that was full, and shared
   stream.chain_end = PrefixIndex::root();
   stream.num_chained = 0;
   ++stream.generation;

@@ -178,10 +178,6 @@ class KvCache final : public Resource {
                                                 std::span<const Segment> segments,
                                                 RequestHandle handle);
   [[nodiscard]] bool fill(std::vector<PageIndex>& pages, std::size_t count);
-  /// The step's tokens need nothing of the pool and of the page table.
-  [[nodiscard]] static bool has_room(const CacheStream& stream, std::int32_t span) {
-    return stream.stored_length + span <= stream.open_end;
-  }
   [[nodiscard]] bool writes_shared_page(const CacheStream& stream) const;
   [[nodiscard]] std::int64_t num_page_updates(std::span<const Segment> segments) const;
   void convert_lease(CacheStream& stream);

@@ -117,7 +117,7 @@ bool KvCache::offload(RequestHandle handle, StreamRef stream, Epoch last_touch) 
       }
     }
     from.num_published = 0;
-    from.open_end = 0;
+    from.open_end = -1;
   }
   keep_out(row);
   return true;

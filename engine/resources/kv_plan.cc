@@ -85,7 +85,7 @@ void KvCache::fork(RequestHandle handle, const Fork& fork, Epoch epoch) {
   }
   target.stored_length = source.stored_length;
   target.num_published = 0;
-  target.open_end = 0;
+  target.open_end = -1;
   target.num_holes = source.num_holes;
   target.chain_end = PrefixIndex::root();
   target.num_chained = 0;
@@ -118,6 +118,30 @@ void KvCache::make_private(CacheStream& stream, Epoch epoch) {
   }
 }
 
+namespace {
+
+/// The places of the leading segments that are decode lanes amid their pages. Returns how many those are.
+std::size_t place_open_lanes(CacheStreams books, std::span<const Segment> segments,
+                             std::int32_t* streams, std::int32_t* indices) {
+  std::size_t lane = 0;
+  for (; lane < segments.size(); ++lane) {
+    const Segment& segment = segments[lane];
+    if (segment.span != 1 || segment.handle.is_padding()) {
+      break;
+    }
+    const std::int32_t table_row = books.table_row(segment);
+    const CacheStream& stream = books[table_row];
+    if (!stream.has_room(1)) {
+      break;
+    }
+    streams[lane] = table_row;
+    indices[lane] = stream.stored_length;
+  }
+  return lane;
+}
+
+}  // namespace
+
 void KvCache::publish(std::span<const Segment> segments, KvPlan& plan, StepContext& context) {
   starts_.clear();
   grown_.clear();
@@ -130,7 +154,15 @@ void KvCache::publish(std::span<const Segment> segments, KvPlan& plan, StepConte
   const CacheStreams books = all_streams();
   std::int64_t num_updates = 0;
   std::size_t token = 0;
-  for (const Segment& segment : segments) {
+  for (std::size_t index = 0; index < segments.size(); ++index) {
+    const std::size_t num_open = place_open_lanes(
+        books, segments.subspan(index), streams.host.data() + token, indices.host.data() + token);
+    token += num_open;
+    index += num_open;
+    if (index == segments.size()) {
+      break;
+    }
+    const Segment& segment = segments[index];
     if (segment.handle.is_padding()) {
       for (std::int32_t offset = 0; offset < segment.span; ++offset, ++token) {
         streams.host[token] = -1;
@@ -140,11 +172,6 @@ void KvCache::publish(std::span<const Segment> segments, KvPlan& plan, StepConte
     }
     const std::int32_t table_row = books.table_row(segment);
     CacheStream& stream = books[table_row];
-    if (segment.span == 1 && has_room(stream, 1)) {  // a decode lane amid its page
-      streams.host[token] = table_row;
-      indices.host[token++] = stream.stored_length;
-      continue;
-    }
     if (segment.span > 0) {
       make_private(stream, context.epoch);
     }
@@ -265,7 +292,7 @@ void KvCache::apply_retention(CacheStream& stream, Epoch epoch) {
   }
   stream.pages.erase(begin, begin + num_old);
   stream.stored_length -= num_old * config_.page_size;
-  stream.open_end = 0;
+  stream.open_end = -1;
   stream.num_published = std::min(stream.num_published, first);
 }
 

@@ -28,7 +28,7 @@ std::int32_t KvCache::match_prefix(RequestHandle handle, std::span<const std::in
         break;
       }
       end = *node;
-      stream.open_end = 0;
+      stream.open_end = -1;
       share_page(index_->page(end));
       stream.lease.push_back(index_->page(end));
     }
@@ -54,7 +54,7 @@ void KvCache::convert_lease(CacheStream& stream) {
   stream.pages.insert(stream.pages.begin(), stream.lease.begin(), stream.lease.end());
   stream.stored_length = static_cast<std::int32_t>(stream.lease.size()) * config_.page_size;
   stream.num_published = 0;
-  stream.open_end = 0;
+  stream.open_end = -1;
   stream.is_converted = true;
   ++stream.generation;
   stream.lease.clear();

@@ -56,7 +56,7 @@ void KvCache::clear_preplan() {
   for (StreamUndo& undo : std::views::reverse(undo_)) {
     CacheStream& stream = streams_[static_cast<std::size_t>(undo.stream)];
     stream.undo_index = -1;
-    stream.open_end = 0;
+    stream.open_end = -1;
     if (undo.private_index >= 0) {
       PageIndex& page = stream.pages[static_cast<std::size_t>(undo.private_index)];
       drop_page(page, 0);

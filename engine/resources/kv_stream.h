@@ -21,8 +21,8 @@ struct alignas(64) CacheStream {
   RequestHandle user;  // whose steps may come: the row's owner while it is on the device; else padding
   std::int32_t stored_length = 0;
   /// Tokens up to here go to pages that have this owner alone and that the device's page table has: a step with no more needs
-  /// nothing. 0: not known. It stays true until pages change or tokens are forgotten, as only full pages get more owners.
-  std::int32_t open_end = 0;
+  /// nothing. -1: not known. It stays true until pages change or tokens are forgotten, as only full pages get more owners.
+  std::int32_t open_end = -1;
   std::int32_t undo_index = -1;  // its entry among what a staged step changed
   bool is_admitted = false;      // a step that was admitted is not committed yet
   bool is_converted = false;     // begins with a lease, and that step is not committed yet
@@ -44,6 +44,11 @@ struct alignas(64) CacheStream {
   PrefixIndex::Node chain_end;
   std::int32_t num_chained = 0;
   bool is_chained = true;  // false once it holds what no token ids stand for
+
+  /// So many more tokens need nothing of the pool and of the page table.
+  [[nodiscard]] bool has_room(std::int32_t num_tokens) const {
+    return stored_length + num_tokens <= open_end;
+  }
 };
 
 /// The streams by row of the page table. A copy in a sweep over lanes: what that reads of its own is then in registers.

@@ -94,18 +94,23 @@ void Positions::plan(const SubmoduleStep& step, StepContext& context) {
   // Copies: what a sweep over the lanes reads of its own is then in registers.
   const std::span<const std::int32_t> next = next_;
   const std::int32_t num_rows = num_rows_;
-  std::size_t token = 0;
-  for (const Segment& segment : segments) {
-    const bool padding = segment.handle.is_padding();
-    const std::size_t index = index_of(segment.handle, segment.label, num_rows);
-    RIGEL_CHECK(padding || index < next.size(), "label {} of row {} has no position",
-                static_cast<int>(segment.label), segment.handle.row);
-    const std::int32_t first = padding ? -1 : next[index];
-    if (segment.span == 1 && !has_ids) {  // a decode lane
-      positions.host[token] = first;
-      rows.host[token++] = std::max(segment.handle.row, -1);
-      continue;
+  const auto next_of = [=](const Segment& segment) {
+    if (segment.handle.is_padding()) {
+      return -1;
     }
+    const std::size_t index = index_of(segment.handle, segment.label, num_rows);
+    RIGEL_CHECK(index < next.size(), "label {} of row {} has no position",
+                static_cast<int>(segment.label), segment.handle.row);
+    return next[index];
+  };
+  std::size_t token = 0;
+  for (; token < segments.size() && segments[token].span == 1 && !has_ids; ++token) {
+    positions.host[token] = next_of(segments[token]);  // of a decode lane
+    rows.host[token] = std::max(segments[token].handle.row, -1);
+  }
+  for (const Segment& segment : segments.subspan(token)) {
+    const bool padding = segment.handle.is_padding();
+    const std::int32_t first = next_of(segment);
     for (std::int32_t offset = 0; offset < segment.span; ++offset, ++token) {
       const std::int32_t position =
           has_ids ? own->pos_ids[token] : first + (shares_position ? 0 : offset);
