@@ -218,8 +218,10 @@ class WalkRuntime {
   [[nodiscard]] std::size_t loop_ahead(WalkPasses::NodeRows states, WalkId walk,
                                        std::span<const RequestHandle> handles,
                                        SpeculatedRows& rows) const;
-  [[nodiscard]] static bool fly_on(WalkPasses::NodeRows rows, WalkId walk, RequestHandle handle,
-                                   std::int32_t iteration);
+  [[nodiscard]] static std::size_t fly_on(WalkPasses::NodeRows rows, WalkId walk,
+                                          std::span<const RequestHandle> handles,
+                                          std::span<const std::int32_t> iterations,
+                                          std::size_t first);
   void fly(const walk::CompiledWalk& walk, const Open& open, std::size_t index);
 
   // Completion.

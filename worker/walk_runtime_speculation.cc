@@ -213,21 +213,26 @@ WalkRuntime::Open& WalkRuntime::open_of(SpeculationId id) {
   return *open;
 }
 
-/// A row of a speculation is in flight from now on, where it has a step in flight and its loop goes on; false, with nothing
-/// done, where it is otherwise. By value: what a sweep over all rows reads of its own is then in registers.
-inline bool WalkRuntime::fly_on(WalkPasses::NodeRows rows, WalkId walk, RequestHandle handle,
-                                std::int32_t iteration) {
-  const auto [pass, state, scope] = rows[handle.row];
-  if (pass.handle != handle || pass.walk != static_cast<std::int16_t>(walk) || scope.done ||
-      state.num_in_flight == state.num_discarded) {
-    return false;
+/// Rows of a speculation from `first` on are in flight from now on, up to one that has no step in flight or whose loop is over.
+/// Returns how many. By value: what the sweep reads of its own is then in registers.
+std::size_t WalkRuntime::fly_on(WalkPasses::NodeRows rows, WalkId walk,
+                                std::span<const RequestHandle> handles,
+                                std::span<const std::int32_t> iterations, std::size_t first) {
+  const auto walk_number = static_cast<std::int16_t>(walk);
+  std::size_t index = first;
+  for (; index < handles.size(); ++index) {
+    const auto [pass, state, scope] = rows[handles[index].row];
+    if (pass.handle != handles[index] || pass.walk != walk_number || scope.done ||
+        state.num_in_flight == state.num_discarded) {
+      break;
+    }
+    ++state.num_in_flight;
+    state.ahead = static_cast<std::uint8_t>(iterations[index] - scope.iteration);
   }
-  ++state.num_in_flight;
-  state.ahead = static_cast<std::uint8_t>(iteration - scope.iteration);
-  return true;
+  return index - first;
 }
 
-/// The same, whatever has become of the row.
+/// The same of one row, whatever has become of it.
 void WalkRuntime::fly(const walk::CompiledWalk& walk, const Open& open, std::size_t index) {
   const WalkPasses::NodeRows rows = passes_of(walk).rows_of(open.node, walk.nodes[open.node].scope);
   const RequestHandle handle = open.handles[index];
@@ -260,12 +265,11 @@ void WalkRuntime::commit(SpeculationId id, std::span<const RequestHandle> droppe
   };
   const walk::CompiledWalk& walk = walk_of(open.target.walk);
   const WalkPasses::NodeRows rows = passes_of(walk).rows_of(open.node, walk.nodes[open.node].scope);
-  const std::span<const RequestHandle> handles = open.handles;
-  const std::span<const std::int32_t> iterations = open.iterations;
-  const WalkId id_of_walk = walk.id;
-  for (std::size_t index = 0; index < handles.size(); ++index) {
-    if ((dropped.empty() || !is_dropped(handles[index])) &&
-        !fly_on(rows, id_of_walk, handles[index], iterations[index])) {
+  for (std::size_t index = 0; index < open.handles.size(); ++index) {
+    if (dropped.empty()) {
+      index += fly_on(rows, walk.id, open.handles, open.iterations, index);
+    }
+    if (index < open.handles.size() && !is_dropped(open.handles[index])) {
       fly(walk, open, index);
     }
   }
