@@ -239,9 +239,8 @@ class WalkRuntime {
   [[nodiscard]] bool land_lane(const Completion& step, RequestHandle handle);
   void route_lane(const Completion& step, RequestHandle handle, const SignalMap* outputs,
                   RouteOutput& routed);
-  [[nodiscard]] static bool loop_on(WalkPasses::NodeRow row, WalkId walk,
-                                    walk::InputMask refilled, walk::InputMask self_fed,
-                                    RequestHandle handle);
+  [[nodiscard]] static bool loop_on(WalkPasses::NodeRow row, WalkId walk, walk::InputMask refilled,
+                                    walk::InputMask self_fed, RequestHandle handle);
   void emit(const Cursor& cursor, bool is_here, const walk::Output& output,
             const TensorList& tensors, RouteOutput& routed);
   void finish_child(const Cursor& cursor, std::uint16_t scope, RouteOutput& routed);

@@ -93,9 +93,7 @@ class WalkPasses {
 
   [[nodiscard]] WalkPass& pass(std::int32_t row) { return *place<WalkPass>(row, 0); }
   [[nodiscard]] const WalkPass& pass(std::int32_t row) const { return *place<WalkPass>(row, 0); }
-  [[nodiscard]] WalkNodeState* nodes(std::int32_t row) {
-    return place<WalkNodeState>(row, kNodes);
-  }
+  [[nodiscard]] WalkNodeState* nodes(std::int32_t row) { return place<WalkNodeState>(row, kNodes); }
   [[nodiscard]] const WalkNodeState* nodes(std::int32_t row) const {
     return place<WalkNodeState>(row, kNodes);
   }
@@ -162,8 +160,8 @@ class WalkPasses {
   [[nodiscard]] static std::size_t at(std::int32_t row) { return static_cast<std::size_t>(row); }
   template <class T>
   [[nodiscard]] const T* place(std::int32_t row, std::size_t offset) const {
-    return std::launder(reinterpret_cast<const T*>(records_.data()->data() +
-                                                   at(row) * record_bytes_ + offset));
+    return std::launder(
+        reinterpret_cast<const T*>(records_.data()->data() + at(row) * record_bytes_ + offset));
   }
   template <class T>
   [[nodiscard]] T* place(std::int32_t row, std::size_t offset) {

@@ -51,7 +51,8 @@ AdmitOutcome KvCache::admit(const SubmoduleStep& step, const StepContext& /*cont
     // The one checked look-up of a step: row and label are known to be this cache's from here on.
     CacheStream* const found = streams.find(segment);
     if (found == nullptr) {
-      std::ignore = this->stream(segment.handle, segment.label);  // says what is wrong, if anything is
+      std::ignore =
+          this->stream(segment.handle, segment.label);  // says what is wrong, if anything is
       return {.reason = AdmitOutcome::Reason::kOffloaded,
               .handle = segment.handle,
               .label = segment.label};

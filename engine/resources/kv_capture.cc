@@ -44,19 +44,13 @@ bool KvCache::fits_capture(const SubmoduleStep& step, const StepContext& context
   const std::span<const Fork> forks = std::get<KvStep>(*step.find(key())).pre_forks;
   const std::span<const Segment> segments = step.segments_of(key());
   std::int64_t num_updates = num_page_updates(segments);
-  for (const Segment& segment : segments) {
-    if (forks.empty()) {
-      break;
-    }
-    if (!segment.handle.is_padding()) {
-      const LabelId source = source_of(forks, segment.label);
-      const bool is_copy = source != segment.label;
-      num_updates +=
-          is_copy ? config_.pages_for(stored_length(segment.handle, source) + segment.span) : 0;
+  for (const std::uint32_t index : needy_) {  // with forks, all of them
+    const Segment& segment = segments[index];
+    if (const LabelId source = source_of(forks, segment.label); source != segment.label) {
+      num_updates += config_.pages_for(stored_length(segment.handle, source) + segment.span);
     }
   }
-  return num_updates <=
-         captured_updates(segments, num_admitted_tokens_, *context.batch.slot_lease);
+  return num_updates <= captured_updates(segments, num_admitted_tokens_, *context.batch.slot_lease);
 }
 
 }  // namespace rigel

@@ -187,8 +187,8 @@ void KvCache::publish(std::span<const Segment> segments, KvPlan& plan, StepConte
       grown_.push_back(table_row);
     }
     if (segment.span > 0) {
-      stream.open_end =
-          std::min(static_cast<std::int32_t>(stream.pages.size()) * config_.page_size, config_.max_length);
+      stream.open_end = std::min(static_cast<std::int32_t>(stream.pages.size()) * config_.page_size,
+                                 config_.max_length);
     }
     for (std::int32_t offset = 0; offset < segment.span; ++offset, ++token) {
       streams.host[token] = table_row;

@@ -5,6 +5,7 @@
 #include "engine/resources/prefix_index.h"
 #include "engine/step.h"
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -18,7 +19,8 @@ inline constexpr PageIndex kNoPage{-1};
 /// The keys and values of one label of one request, as the cache keeps book of them.
 struct alignas(64) CacheStream {
   // What every step touches stands together, in one cache line.
-  RequestHandle user;  // whose steps may come: the row's owner while it is on the device; else padding
+  RequestHandle
+      user;  // whose steps may come: the row's owner while it is on the device; else padding
   std::int32_t stored_length = 0;
   /// Tokens up to here go to pages that have this owner alone and that the device's page table has: a step with no more needs
   /// nothing. -1: not known. It stays true until pages change or tokens are forgotten, as only full pages get more owners.
@@ -75,8 +77,8 @@ struct CacheStreams {
                                                      std::size_t index) const {
     constexpr std::size_t kAhead = 12;
     if (index + kAhead < segments.size()) {
-      // Of padding: an address that may be nobody's, which is no harm.
-      __builtin_prefetch(by_table_row.data() + table_row(segments[index + kAhead]), /*rw=*/1);
+      const std::int32_t row = std::max(table_row(segments[index + kAhead]), 0);  // of padding: any
+      __builtin_prefetch(by_table_row.data() + row, /*rw=*/1);
     }
   }
 };

@@ -93,6 +93,29 @@ TEST_F(KvOffloadTest, T_KV_7_a_request_with_a_step_in_flight_stays) {
   EXPECT_FALSE(cache->offload(handle, stream->ref(), last_epoch)) << "it is on the host";
 }
 
+TEST_F(KvOffloadTest, T_KV_7_a_step_of_one_label_holds_all_of_the_request) {
+  auto cache = make_offloading_cache(8, 8);
+  const RequestHandle handle = fill(*cache, 0, 20, 0);
+  ASSERT_TRUE(run(*cache, {{handle, kAside, 3}}));
+  EXPECT_FALSE(cache->offload(handle, stream->ref(), last_epoch)) << "launched, not completed";
+  cache->collect(last_epoch);
+  EXPECT_TRUE(cache->offload(handle, stream->ref(), last_epoch));
+}
+
+TEST_F(KvOffloadTest, AStepOfARequestOnTheHostIsRefusedUntilItIsBack) {
+  auto cache = make_offloading_cache(8, 8);
+  const RequestHandle handle = fill(*cache, 0, 20, 0);
+  ASSERT_TRUE(run_to_end(*cache, {{handle, LabelId::kMain, 2}})) << "amid a page";
+  ASSERT_TRUE(cache->offload(handle, stream->ref(), last_epoch));
+  declare({{handle, LabelId::kMain, 1}});
+  EXPECT_EQ(admit(*cache).reason, Reason::kOffloaded);
+  ASSERT_TRUE(cache->reload(handle, stream->ref(), last_epoch));
+  ASSERT_TRUE(admit(*cache).ok());
+  const ConstDeviceView updates = plan(*cache).page_updates;
+  EXPECT_EQ(updates.dim(0), 2) << "both pages are new to the page table";
+  cache->commit(step, *context);
+}
+
 TEST_F(KvOffloadTest, B_23_an_offload_between_admission_and_commit_is_refused) {
   auto cache = make_offloading_cache(8, 8);
   const RequestHandle handle = fill(*cache, 0, 20, 0);
