@@ -240,9 +240,9 @@ CgKey Engine::capture_group(WalkId walk, const RequestInfo& info,
 }
 
 void Engine::append_inline_values(WalkId walk, const HostRows& rows, RequestHandle handle,
-                                  std::vector<InlineValue>& values) const {
+                                  std::size_t lane, std::vector<InlineValue>& values) const {
   const std::span<const InlineSignal> signals = submodule_->inline_client_signals(walk);
-  const std::int64_t row = signals.empty() ? -1 : rows.row_of(handle);
+  const std::int64_t row = signals.empty() ? -1 : rows.row_of(handle, lane);
   for (const InlineSignal& inlined : signals) {
     const ConstHostView buffer = rows.find(inlined.row_buffer);
     if (row >= 0 && buffer.defined()) {

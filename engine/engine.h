@@ -178,9 +178,10 @@ class Engine {
   /// The capture group of a request, for a scheduler that batches each apart; CgKey() where the walk is not batched apart.
   [[nodiscard]] CgKey capture_group(WalkId walk, const RequestInfo& info,
                                     const InputMetadata& metadata) const;
-  /// What leaves for the client by value: the request's row of each buffer that inline_client_signals names.
+  /// What leaves for the client by value: the request's row of each buffer that inline_client_signals names. `lane`: where the
+  /// request was in the step.
   void append_inline_values(WalkId walk, const HostRows& rows, RequestHandle handle,
-                            std::vector<InlineValue>& values) const;
+                            std::size_t lane, std::vector<InlineValue>& values) const;
   /// The type that the node's activations have.
   [[nodiscard]] Dtype compute_dtype() const { return compute_dtype_; }
   [[nodiscard]] const GraphCatalog& graph_catalog() const { return *graph_catalog_; }

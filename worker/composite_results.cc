@@ -101,9 +101,10 @@ void Composite::stop_loops(const NodeStep& step, const HostRows& rows) {
 void Composite::end_loops(const NodeStep& step, WalkId walk) {
   walk_stops_.clear();
   const walk::CompiledWalk& compiled = model_.program.walk(walk);
+  std::size_t near = 0;
   for (const LoopStop& stop : stops_) {
-    const auto lane = std::ranges::find(step.lanes, stop.handle, &NodeLane::handle);
-    if (lane == step.lanes.end() || lane->walk != walk) {
+    const NodeLane* const lane = step.find_lane(stop.handle, near);
+    if (lane == nullptr || lane->walk != walk) {
       continue;
     }
     walk_stops_.push_back(stop);
@@ -149,7 +150,7 @@ void Composite::append_inline_values(const NodeStep& step, const HostRows& rows,
   const auto [handle, walk] = std::pair(step.lanes[lane].handle, step.lanes[lane].walk);
   NodeRunner& runner = runner_of(step.node);
   inlined_.clear();
-  runner.engine().append_inline_values(walk, rows, handle, inlined_);
+  runner.engine().append_inline_values(walk, rows, handle, lane, inlined_);
   for (const InlineValue& inlined : inlined_) {
     if (counts_new_tokens({walk, step.node}, inlined.signal)) {
       runner.add_sampled(handle, inlined.value.span<const std::int32_t>());

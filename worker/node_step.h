@@ -63,6 +63,20 @@ struct NodeStep {
   std::vector<OfferedChunk> offered;           // beside `offers`
   std::vector<std::uint32_t> accepted_offers;  // indices
 
+  /// A request's lane; null where it has none. Looks from lane `near` on first, and sets it to the lane found: who asks for
+  /// requests in the order of the lanes goes through them once.
+  [[nodiscard]] const NodeLane* find_lane(RequestHandle handle, std::size_t& near) const {
+    for (std::size_t count = 0; count < lanes.size(); ++count) {
+      const std::size_t lane =
+          near + count < lanes.size() ? near + count : near + count - lanes.size();
+      if (lanes[lane].handle == handle) {
+        near = lane;
+        return &lanes[lane];
+      }
+    }
+    return nullptr;
+  }
+
   void clear() {
     walks.clear();
     is_combined = false;

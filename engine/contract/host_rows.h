@@ -3,6 +3,8 @@
 #include "engine/contract/ids.h"
 #include "tensor/view.h"
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <utility>
@@ -32,9 +34,16 @@ struct HostRows {
     }
     return {};
   }
-  /// The row of a request; -1 where it did not run.
-  [[nodiscard]] std::int64_t row_of(RequestHandle handle) const {
-    for (std::size_t index = 0; index < handles.size(); ++index) {
+  /// The row of a request; -1 where it did not run. Rows come in the order of the step's lanes and leave some out: who knows
+  /// the lane looks no further than that many rows before it.
+  [[nodiscard]] std::int64_t row_of(RequestHandle handle, std::size_t lane = 0) const {
+    const std::size_t near = std::min(lane + 1, handles.size());
+    for (std::size_t index = near; index-- > 0;) {
+      if (handles[index] == handle) {
+        return static_cast<std::int64_t>(index);
+      }
+    }
+    for (std::size_t index = near; index < handles.size(); ++index) {
       if (handles[index] == handle) {
         return static_cast<std::int64_t>(index);
       }

@@ -58,11 +58,15 @@ TEST_F(SubmoduleTest, T_NS_1_an_inlined_signal_is_read_out_of_the_rows_by_reques
   const HostRows rows = run({2, 0});
   EXPECT_TRUE(engine->request_outputs().find(infos[0].handle)->find(Names::kToken)->empty());
   std::vector<InlineValue> values;
-  engine->append_inline_values(Names::kWalk, rows, infos[0].handle, values);
-  engine->append_inline_values(Names::kWalk, rows, infos[3].handle, values);
-  ASSERT_EQ(values.size(), 1u) << "a request without a row has no value";
-  EXPECT_EQ(values[0].signal, Names::kToken);
-  EXPECT_THAT(values[0].value.span<const std::int32_t>(), ElementsAre(100));
+  engine->append_inline_values(Names::kWalk, rows, infos[3].handle, /*lane=*/0, values);
+  ASSERT_TRUE(values.empty()) << "a request without a row has no value";
+  for (const std::size_t lane : {1, 0, 7}) {
+    values.clear();
+    engine->append_inline_values(Names::kWalk, rows, infos[0].handle, lane, values);
+    ASSERT_EQ(values.size(), 1u) << "wherever it is said to be";
+    EXPECT_EQ(values[0].signal, Names::kToken);
+    EXPECT_THAT(values[0].value.span<const std::int32_t>(), ElementsAre(100));
+  }
 }
 
 TEST_F(SubmoduleTest, T_NS_7_the_state_of_a_request_lives_from_admission_to_removal) {
