@@ -40,6 +40,20 @@ TEST(RequestTable, C_7_no_handle_comes_back_with_its_row) {
   }
 }
 
+TEST(RequestTable, ARowHasNoTokensOnTheirWayForItsNextOwner) {
+  RequestTable table(1);
+  RequestState& first = accept(table, 1);
+  EXPECT_EQ(table.num_pending(first), 0) << "without a row";
+  table.assign_row(first);
+  table.num_pending(first.handle()) = 2;
+  EXPECT_EQ(table.num_launched_tokens(first), 2);
+  table.release(first, /*last_touch=*/0);
+  EXPECT_EQ(table.num_released(), 1U);
+  RequestState& next = accept(table, 2);
+  table.assign_row(next);
+  EXPECT_EQ(table.num_pending(next), 0);
+}
+
 TEST(RequestTable, ARequestStaysWhereItIsAndLeavesNothingToTheNext) {
   RequestTable table(1);
   RequestState& first = accept(table, 1);
