@@ -96,7 +96,7 @@ std::int32_t KvCache::admit_turns(const SubmoduleStep& step, const StepContext& 
   const std::span<const Segment> segments = step.segments_of(key());
   std::int64_t num_places_left =
       captured_updates(segments, num_admitted_tokens_, *context.batch.slot_lease) -
-      num_page_updates(segments);
+      num_page_updates(segments, /*pre_forks=*/{});
   for (const Segment& segment : segments) {
     if (segment.handle.is_padding() || segment.span == 0) {
       continue;

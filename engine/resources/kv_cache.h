@@ -179,7 +179,8 @@ class KvCache final : public Resource {
                                                 RequestHandle handle);
   [[nodiscard]] bool fill(std::vector<PageIndex>& pages, std::size_t count);
   [[nodiscard]] bool writes_shared_page(const CacheStream& stream) const;
-  [[nodiscard]] std::int64_t num_page_updates(std::span<const Segment> segments) const;
+  [[nodiscard]] std::int64_t num_page_updates(std::span<const Segment> segments,
+                                              std::span<const Fork> pre_forks) const;
   void convert_lease(CacheStream& stream);
   void note_undo(std::int32_t stream_index);
   [[nodiscard]] StreamUndo* undo_of(const CacheStream& stream);

@@ -28,11 +28,16 @@ std::int64_t KvCache::captured_updates(std::span<const Segment> segments, std::i
          (is_packed(&lease) ? kPrefixPages : 0);
 }
 
-/// What publish will write of the step that was admitted last, private copies included; what pre-forks replace apart.
-std::int64_t KvCache::num_page_updates(std::span<const Segment> segments) const {
+/// What publish will write of the step that was admitted last, private copies included. With forks every segment is looked at.
+std::int64_t KvCache::num_page_updates(std::span<const Segment> segments,
+                                       std::span<const Fork> pre_forks) const {
   std::int64_t num_updates = 0;
   for (const std::uint32_t index : needy_) {
     const Segment& segment = segments[index];
+    if (const LabelId source = source_of(pre_forks, segment.label); source != segment.label) {
+      num_updates += config_.pages_for(stored_length(segment.handle, source) + segment.span);
+      continue;
+    }
     const CacheStream& stream =
         stream_of(segment.handle.row, static_cast<std::int32_t>(segment.label));
     num_updates += num_unpublished(stream) + (writes_shared_page(stream) ? 1 : 0);
@@ -41,16 +46,9 @@ std::int64_t KvCache::num_page_updates(std::span<const Segment> segments) const 
 }
 
 bool KvCache::fits_capture(const SubmoduleStep& step, const StepContext& context) const {
-  const std::span<const Fork> forks = std::get<KvStep>(*step.find(key())).pre_forks;
   const std::span<const Segment> segments = step.segments_of(key());
-  std::int64_t num_updates = num_page_updates(segments);
-  for (const std::uint32_t index : needy_) {  // with forks, all of them
-    const Segment& segment = segments[index];
-    if (const LabelId source = source_of(forks, segment.label); source != segment.label) {
-      num_updates += config_.pages_for(stored_length(segment.handle, source) + segment.span);
-    }
-  }
-  return num_updates <= captured_updates(segments, num_admitted_tokens_, *context.batch.slot_lease);
+  return num_page_updates(segments, std::get<KvStep>(*step.find(key())).pre_forks) <=
+         captured_updates(segments, num_admitted_tokens_, *context.batch.slot_lease);
 }
 
 }  // namespace rigel
